@@ -1,0 +1,75 @@
+# Decides about the CUDA backend. Sets DDTREE_WITH_CUDA; where it is ON, the language is enabled.
+set(DDTREE_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where nvcc is found), ON, OFF")
+set(DDTREE_CUDART static CACHE STRING "The CUDA runtime to link: static, shared")
+set_property(CACHE DDTREE_CUDA PROPERTY STRINGS AUTO ON OFF)
+set_property(CACHE DDTREE_CUDART PROPERTY STRINGS static shared)
+
+set(DDTREE_WITH_CUDA OFF)
+if(NOT DDTREE_CUDA)
+  return()
+endif()
+
+# Whether nvcc can build a program: one that refuses the host compiler, or lacks its runtime
+# library, is no reason for AUTO to stop.
+function(ddtree_try_nvcc result nvcc)
+  set(probe ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/ddtree_probe)
+  file(WRITE ${probe}.cu "int main() {}\n")
+  set(host_compiler ${CMAKE_CUDA_HOST_COMPILER} $ENV{CUDAHOSTCXX})
+  list(TRANSFORM host_compiler PREPEND -ccbin=)
+  execute_process(COMMAND ${nvcc} -std=c++20 ${host_compiler} ${probe}.cu -o ${probe}
+    RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  string(COMPARE EQUAL "${failed}" 0 worked)
+  set(${result} ${worked} PARENT_SCOPE)
+endfunction()
+
+# An explicit choice is the only candidate; otherwise PATH, then the toolkit's usual place.
+if(CMAKE_CUDA_COMPILER)
+  set(ddtree_candidates ${CMAKE_CUDA_COMPILER})
+elseif(DEFINED ENV{CUDACXX})
+  set(ddtree_candidates $ENV{CUDACXX})
+else()
+  set(ddtree_candidates nvcc /usr/local/cuda/bin/nvcc)
+endif()
+
+set(ddtree_found "no nvcc in PATH, CUDACXX or /usr/local/cuda/bin")
+foreach(candidate ${ddtree_candidates})
+  unset(ddtree_nvcc)
+  find_program(ddtree_nvcc ${candidate} NO_CACHE)
+  if(NOT ddtree_nvcc)
+    continue()
+  endif()
+  execute_process(COMMAND ${ddtree_nvcc} --version OUTPUT_VARIABLE ddtree_nvcc_version ERROR_QUIET)
+  string(REGEX REPLACE ".*release ([0-9.]+).*" "\\1" ddtree_nvcc_version "${ddtree_nvcc_version}")
+  set(ddtree_works TRUE)
+  if(DDTREE_CUDA STREQUAL "AUTO" AND NOT CMAKE_CUDA_COMPILER)
+    ddtree_try_nvcc(ddtree_works ${ddtree_nvcc})
+  endif()
+  if(ddtree_nvcc_version VERSION_LESS 12.8)
+    set(ddtree_found "${ddtree_nvcc} ${ddtree_nvcc_version}, older than 12.8")
+  elseif(NOT ddtree_works)
+    set(ddtree_found "${ddtree_nvcc} ${ddtree_nvcc_version}, which cannot build a program here")
+  else()
+    set(DDTREE_WITH_CUDA ON)
+    break()
+  endif()
+endforeach()
+
+if(NOT DDTREE_WITH_CUDA AND DDTREE_CUDA STREQUAL "AUTO")
+  message(STATUS "ddtree: CPU only: found ${ddtree_found}")
+  return()
+elseif(NOT DDTREE_WITH_CUDA)
+  message(FATAL_ERROR "DDTREE_CUDA=ON needs nvcc 12.8 or newer, but found ${ddtree_found}. "
+    "Set CUDACXX to one, or DDTREE_CUDA=OFF.")
+endif()
+
+include(architectures)
+set(CMAKE_CUDA_COMPILER ${ddtree_nvcc} CACHE FILEPATH "CUDA compiler")
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+# CMake 3.25.1 (Debian 12) knows no C++20 option for nvcc 12 and newer: CUDA_STANDARD 20 would be
+# an error.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+message(STATUS "ddtree: CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
