@@ -1,0 +1,3 @@
+#include "round.hpp"
+
+int main() { return decodes_a_round() ? 0 : 1; }
