@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of expand, or of expand_shard on every rank and expand_merge: its rows as bits, how they
-// stand in memory, and the comparison with the oracle.
+// stand in memory, and the comparison with the oracle on every variant.
 #pragma once
 
 #include "ddtree/expand.hpp"
@@ -8,6 +8,7 @@
 #include "oracle/expand.hpp"
 #include "support/buffer.hpp"
 #include "support/catch.hpp"
+#include "support/contexts.hpp"
 #include "support/ids.hpp"
 #include "support/trees.hpp"
 
@@ -333,6 +334,60 @@ inline void require_expected(expand_case const& c, expand_result const& got) {
     CAPTURE(b);
     REQUIRE(got.flags[sized(b)] == flags);
   }
+}
+
+inline ddtree::round_shape expand_shape(index_t batch, index_t vocab, int depth, int top_k) {
+  ddtree::round_shape shape;
+  shape.batch = batch;
+  shape.vocab = vocab;
+  shape.depth = depth;
+  shape.top_k = top_k;
+  return shape;
+}
+
+/// One request of one row.
+inline expand_case one_row(std::vector<float> const& x, int top_k, dtype type = dtype::f32) {
+  expand_case c;
+  c.shape = expand_shape(1, static_cast<index_t>(x.size()), 1, top_k);
+  c.type = type;
+  c.set_row(0, x);
+  return c;
+}
+
+/// Runs a case on every variant; the results must be as the oracle says. Returns the first.
+inline expand_result check_everywhere(expand_case const& c) {
+  std::vector<expand_result> results;
+  for (auto const& [name, ctx] : contexts_for(ddtree::operation::expand)) {
+    CAPTURE(name);
+    results.push_back(run_expand(ctx, c));
+    require_expected(c, results.back());
+  }
+  REQUIRE(!results.empty());
+  return results.front();
+}
+
+/// Runs a case over shards on every variant; ids as the oracle says. Returns the first result.
+inline expand_result check_shards(expand_case const& c,
+                                  std::vector<ddtree::vocab_ranges> const& ranks, index_t columns,
+                                  std::size_t gap = 0) {
+  std::vector<expand_result> results;
+  for (auto const& [name, ctx] : contexts_for(ddtree::operation::expand_shard)) {
+    CAPTURE(name);
+    results.push_back(run_shards(ctx, c, ranks, columns, gap));
+    require_expected(c, results.back());
+  }
+  REQUIRE(!results.empty());
+  return results.front();
+}
+
+/// The vocabulary cut into as many even ranges as there are ranks.
+inline std::vector<ddtree::vocab_ranges> even_split(index_t vocab, index_t ranks) {
+  std::vector<ddtree::vocab_ranges> split;
+  for (index_t rank = 0; rank < ranks; ++rank) {
+    index_t const begin = vocab * rank / ranks;
+    split.push_back({{{0, vocab * (rank + 1) / ranks - begin, begin}, {}}});
+  }
+  return split;
 }
 
 }  // namespace ddtree_test
