@@ -84,6 +84,18 @@ std::vector<bool> accepted_nodes(round_view const& round, std::int32_t num_nodes
   return accepted;
 }
 
+/// The line from a node's parent to it.
+void draw_edge(std::ostream& svg, tokenizer const& text, tree_rows const& tree,
+               std::vector<point> const& at, std::size_t node, bool accepted) {
+  auto const parent = static_cast<std::size_t>(tree.parent[node]);
+  double const label_end =
+      at[parent].x + 8.0 * static_cast<double>(label_columns(text, tree.token[parent])) + 4;
+  double const fork = std::max(label_end, at[parent].x + column_width - 24);
+  svg << "<path d=\"M" << label_end << ' ' << at[parent].y << " H" << fork << " L" << at[node].x - 6
+      << ' ' << at[node].y << "\" fill=\"none\" stroke=\"" << (accepted ? "#1a7f37" : "#b0b0b0")
+      << "\" stroke-width=\"" << (accepted ? 2.5 : 1) << "\"/>\n";
+}
+
 }  // namespace
 
 std::string draw_tree(tokenizer const& text, round_view const& round) {
@@ -99,14 +111,10 @@ std::string draw_tree(tokenizer const& text, round_view const& round) {
       << 2 * margin + (depth + 1) * column_width << "\" height=\""
       << 2 * margin + lines * row_height << "\" font-family=\"monospace\" font-size=\"13\">\n"
       << "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
-  for (std::size_t i = 1; i < nodes; ++i) {
-    auto const parent = static_cast<std::size_t>(tree.parent[i]);
-    double const label_end =
-        at[parent].x + 8.0 * static_cast<double>(label_columns(text, tree.token[parent])) + 4;
-    double const fork = std::max(label_end, at[parent].x + column_width - 24);
-    svg << "<path d=\"M" << label_end << ' ' << at[parent].y << " H" << fork << " L" << at[i].x - 6
-        << ' ' << at[i].y << "\" fill=\"none\" stroke=\"" << (accepted[i] ? "#1a7f37" : "#b0b0b0")
-        << "\" stroke-width=\"" << (accepted[i] ? 2.5 : 1) << "\"/>\n";
+  for (bool const accepted_ones : {false, true}) {  // these on top
+    for (std::size_t i = 1; i < nodes; ++i) {
+      if (accepted[i] == accepted_ones) draw_edge(svg, text, tree, at, i, accepted_ones);
+    }
   }
   for (std::size_t i = 0; i < nodes; ++i) {
     char weight[32];

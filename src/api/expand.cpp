@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddtree/expand.hpp"
+
+#include "api/tables.hpp"
+#include "cpu/expand.hpp"
+#include "rules/expand.hpp"
+#include "support/calls.hpp"
+#include "support/validate.hpp"
+#include "support/variants.hpp"
+
+#include <cstdint>
+
+#if defined(DDTREE_WITH_CUDA)
+#include "expand/expand.hpp"
+#endif
+
+namespace ddtree {
+inline namespace v0 {
+namespace {
+
+using support::expand_call;
+using support::expand_merge_call;
+using support::expand_shard_call;
+
+constexpr support::variant<expand_call> expand_table[] = {
+    {"cpu", backend_kind::cpu, nullptr, nullptr, cpu::expand_workspace, cpu::expand},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::expand},
+#endif
+};
+
+constexpr support::variant<expand_shard_call> expand_shard_table[] = {
+    {"cpu", backend_kind::cpu, nullptr, nullptr, cpu::expand_shard_workspace, cpu::expand_shard},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::expand_shard},
+#endif
+};
+
+constexpr support::variant<expand_merge_call> expand_merge_table[] = {
+    {"cpu", backend_kind::cpu, nullptr, nullptr, cpu::expand_merge_workspace, cpu::expand_merge},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::expand_merge},
+#endif
+};
+
+using check_expand = support::check<"expand">;
+using check_shard = support::check<"expand_shard">;
+using check_merge = support::check<"expand_merge">;
+
+bool has_rows(round_shape const& shape) { return shape.batch > 0 && shape.depth > 0; }
+
+bool is_aligned(void const* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
+
+/// What expand and expand_merge write. Arrays without elements may be null.
+template <class Check>
+status check_out(round_shape const& shape, candidates const& out) {
+  if (has_rows(shape)) {
+    if (auto s = Check::template bound<"out.token">(out.token); !s) return s;
+    if (auto s = Check::template bound<"out.log_prob">(out.log_prob); !s) return s;
+  }
+  if (shape.batch == 0) return {};
+  return Check::template bound<"out.flags">(out.flags);
+}
+
+status check_draft(round_shape const& shape, logits_view const& draft, ids_in const& vocab_map) {
+  if (has_rows(shape) && draft.data == nullptr) return check_expand::fail<"draft.data is null">();
+  if (!support::is_float(draft.type)) {
+    return check_expand::fail<"draft.type is not f32, f16 or bf16">();
+  }
+  if (draft.vocab < 0 || draft.vocab > max_vocab) {
+    return check_expand::fail<"draft.vocab outside [0, 4194304]">();
+  }
+  if (vocab_map.data == nullptr && draft.vocab > 0 && draft.vocab < shape.vocab) {
+    return check_expand::fail<"draft.vocab < shape.vocab">();
+  }
+  index_t const columns = draft.vocab > 0 ? draft.vocab : shape.vocab;
+  if (draft.row_stride < 0 || (draft.row_stride > 0 && draft.row_stride < columns)) {
+    return check_expand::fail<"draft.row_stride shorter than a row">();
+  }
+  if (draft.batch_stride < 0) return check_expand::fail<"draft.batch_stride < 0">();
+  return check_expand::ids<"draft.row_offset">(draft.row_offset);
+}
+
+status check_shard_rows(round_shape const& shape, logits_view const& shard,
+                        vocab_ranges const& ranges) {
+  bool const is_empty = ranges.range[0].count == 0 && ranges.range[1].count == 0;
+  if (!support::is_float(shard.type)) {
+    return check_shard::fail<"shard.type is not f32, f16 or bf16">();
+  }
+  if (shard.vocab < 0) return check_shard::fail<"shard.vocab < 0">();
+  if (!is_empty && shard.vocab == 0) return check_shard::fail<"shard.vocab is not given">();
+  if (!is_empty && has_rows(shape) && shard.data == nullptr) {
+    return check_shard::fail<"shard.data is null">();
+  }
+  if (shard.row_stride < 0 || (shard.row_stride > 0 && shard.row_stride < shard.vocab)) {
+    return check_shard::fail<"shard.row_stride shorter than a row">();
+  }
+  if (shard.batch_stride < 0) return check_shard::fail<"shard.batch_stride < 0">();
+  return check_shard::ids<"shard.row_offset">(shard.row_offset);
+}
+
+/// Ids end at `id_end`.
+status check_range(vocab_range const& range, index_t columns, index_t id_end) {
+  if (range.count < 0) return check_shard::fail<"ranges.count < 0">();
+  if (range.count == 0) return {};
+  if (range.local_begin < 0 || range.count > columns || range.local_begin > columns - range.count) {
+    return check_shard::fail<"ranges beyond shard.vocab">();
+  }
+  if (range.global_begin < 0 || range.count > id_end || range.global_begin > id_end - range.count) {
+    return check_shard::fail<"ranges beyond the vocabulary">();
+  }
+  return {};
+}
+
+status check_ranges(vocab_ranges const& ranges, index_t columns, index_t id_end) {
+  vocab_range const& a = ranges.range[0];
+  vocab_range const& b = ranges.range[1];
+  if (auto s = check_range(a, columns, id_end); !s) return s;
+  if (auto s = check_range(b, columns, id_end); !s) return s;
+  bool const apart = a.count == 0 || b.count == 0 || a.global_begin + a.count <= b.global_begin ||
+                     b.global_begin + b.count <= a.global_begin;
+  return apart ? status{} : check_shard::fail<"ranges overlap">();
+}
+
+status check_contribution(round_shape const& shape, shard_out const& out) {
+  std::size_t const bytes = expand_shard_bytes(shape);
+  if (bytes != 0 && out.data == nullptr) return check_shard::fail<"out.data is null">();
+  if (!is_aligned(out.data)) return check_shard::fail<"out.data is not aligned to 16 bytes">();
+  return out.bytes >= bytes ? status{} : check_shard::fail<"out.bytes too small">();
+}
+
+status check_all_ranks(round_shape const& shape, shard_in const& in) {
+  if (in.ranks < 1) return check_merge::fail<"all_ranks.ranks < 1">();
+  if (shape.batch > 0 && in.data == nullptr) return check_merge::fail<"all_ranks.data is null">();
+  if (!is_aligned(in.data)) {
+    return check_merge::fail<"all_ranks.data is not aligned to 16 bytes">();
+  }
+  auto const bytes = static_cast<index_t>(expand_shard_bytes(shape));
+  if (in.rank_stride_bytes < 0 || (in.rank_stride_bytes > 0 && in.rank_stride_bytes < bytes)) {
+    return check_merge::fail<"all_ranks.rank_stride_bytes shorter than a contribution">();
+  }
+  if (in.rank_stride_bytes % 16 != 0) {
+    return check_merge::fail<"all_ranks.rank_stride_bytes is not a multiple of 16">();
+  }
+  return {};
+}
+
+template <class Check>
+status check_options(expand_options const& options) {
+  return Check::template ids<"options.vocab_map">(options.vocab_map);
+}
+
+}  // namespace
+
+std::size_t expand_workspace_bytes(context const& ctx, round_shape const& shape) noexcept {
+  if (!support::is_valid(shape)) return 0;
+  return support::workspace_of(expand_table, support::sized_call<expand_call>(ctx, shape));
+}
+
+status expand(context const& ctx, round_shape const& shape, batch_view const& batch,
+              logits_view const& draft, candidates const& out, workspace scratch,
+              expand_options const& options) noexcept {
+  status const bad = support::first_failure(
+      check_expand::context(ctx), check_expand::shape(shape), check_expand::batch(batch),
+      check_options<check_expand>(options), check_draft(shape, draft, options.vocab_map),
+      check_out<check_expand>(shape, out),
+      check_expand::scratch(scratch, expand_workspace_bytes(ctx, shape)));
+  if (!bad) return bad;
+
+  expand_call call{ctx, shape, batch, draft, out, scratch, options};
+  support::set_if_zero(call.draft.vocab, shape.vocab);
+  support::set_if_zero(call.draft.row_stride, call.draft.vocab);
+  support::set_if_zero(call.draft.batch_stride, shape.depth);
+  return support::dispatch(expand_table, operation::expand, call);
+}
+
+std::size_t expand_shard_bytes(round_shape const& shape) noexcept {
+  return support::is_valid(shape) ? rules::expand_layout(shape).bytes : 0;
+}
+
+std::size_t expand_shard_workspace_bytes(context const& ctx, round_shape const& shape) noexcept {
+  if (!support::is_valid(shape)) return 0;
+  return support::workspace_of(expand_shard_table,
+                               support::sized_call<expand_shard_call>(ctx, shape));
+}
+
+status expand_shard(context const& ctx, round_shape const& shape, batch_view const& batch,
+                    logits_view const& shard, vocab_ranges const& ranges, shard_out out,
+                    workspace scratch, expand_options const& options) noexcept {
+  // The length of a vocab_map is the drafter's vocabulary, which a rank does not know.
+  index_t const id_end = options.vocab_map.data != nullptr ? max_vocab : shape.vocab;
+  status const bad = support::first_failure(
+      check_shard::context(ctx), check_shard::shape(shape), check_shard::batch(batch),
+      check_options<check_shard>(options), check_shard_rows(shape, shard, ranges),
+      check_ranges(ranges, shard.vocab, id_end), check_contribution(shape, out),
+      check_shard::scratch(scratch, expand_shard_workspace_bytes(ctx, shape)));
+  if (!bad) return bad;
+
+  expand_shard_call call{ctx, shape, batch, shard, ranges, out, scratch, options};
+  support::set_if_zero(call.shard.row_stride, shard.vocab);
+  support::set_if_zero(call.shard.batch_stride, shape.depth);
+  return support::dispatch(expand_shard_table, operation::expand_shard, call);
+}
+
+std::size_t expand_merge_workspace_bytes(context const& ctx, round_shape const& shape,
+                                         index_t ranks) noexcept {
+  if (!support::is_valid(shape) || ranks < 1) return 0;
+  auto call = support::sized_call<expand_merge_call>(ctx, shape);
+  call.all_ranks.ranks = ranks;
+  return support::workspace_of(expand_merge_table, call);
+}
+
+status expand_merge(context const& ctx, round_shape const& shape, batch_view const& batch,
+                    shard_in const& all_ranks, candidates const& out, workspace scratch,
+                    expand_options const& options) noexcept {
+  status const bad = support::first_failure(
+      check_merge::context(ctx), check_merge::shape(shape), check_merge::batch(batch),
+      check_options<check_merge>(options), check_all_ranks(shape, all_ranks),
+      check_out<check_merge>(shape, out),
+      check_merge::scratch(scratch, expand_merge_workspace_bytes(ctx, shape, all_ranks.ranks)));
+  if (!bad) return bad;
+
+  expand_merge_call call{ctx, shape, batch, all_ranks, out, scratch, options};
+  support::set_if_zero(call.all_ranks.rank_stride_bytes,
+                       static_cast<index_t>(expand_shard_bytes(shape)));
+  return support::dispatch(expand_merge_table, operation::expand_merge, call);
+}
+
+namespace api {
+
+std::size_t list_expand(backend_kind backend, variant_info* out, std::size_t capacity,
+                        std::size_t n) noexcept {
+  n = support::list(expand_table, operation::expand, backend, out, capacity, n);
+  n = support::list(expand_shard_table, operation::expand_shard, backend, out, capacity, n);
+  return support::list(expand_merge_table, operation::expand_merge, backend, out, capacity, n);
+}
+
+char const* selected_expand(context const& ctx, operation op, round_shape const& shape) noexcept {
+  switch (op) {
+    case operation::expand_shard:
+      return support::name_of_choice(expand_shard_table, op, ctx, shape);
+    case operation::expand_merge:
+      return support::name_of_choice(expand_merge_table, op, ctx, shape);
+    default: return support::name_of_choice(expand_table, op, ctx, shape);
+  }
+}
+
+}  // namespace api
+}  // namespace v0
+}  // namespace ddtree
