@@ -229,10 +229,10 @@ TEST_CASE("link_tree of what build_tree made gives its links again", "[build]") 
   random_numbers rng(23);
   auto const shape = make_shape(15, 32, 255);
   build_input const in = make_input(rng, row_kind::bf16, shape);
-  build_call built(ddtree::context::cpu(), batch_of(shape, {in}));
-  REQUIRE(built.run());
   for (auto const& on : contexts_for(operation::link_tree)) {
     CAPTURE(on.name);
+    build_call built(on.ctx, batch_of(shape, {in}));
+    REQUIRE(built.run());
     tree_buffers again(on.ctx, built.shape);
     auto const from = built.out.view();
     REQUIRE(ddtree::link_tree(on.ctx, built.shape, {},

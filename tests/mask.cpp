@@ -483,7 +483,7 @@ TEST_CASE("write_mask names the argument at fault and writes nothing", "[mask]")
     std::function<void(mask_call&)> change;
   };
   std::vector<bad_call> const all = {
-      {"write_mask: context.threads < 1", [](mask_call& c) { c.ctx.threads = 0; }},
+      {"write_mask: context.threads < 1", [](mask_call& c) { c.ctx = ddtree::context::cpu(0); }},
       {"write_mask: shape.budget outside [0, 2047]", [](mask_call& c) { c.shape.budget = 2048; }},
       {"write_mask: tree.ancestors is null", [](mask_call& c) { c.tree.ancestors = nullptr; }},
       {"write_mask: tree.depth is null", [](mask_call& c) { c.out.window = 1; }},
@@ -802,7 +802,8 @@ TEST_CASE("write_verify_inputs names the argument at fault and writes nothing", 
   };
   using call_t = inputs_call;
   std::vector<bad_call> const all = {
-      {"write_verify_inputs: context.threads < 1", [](call_t& c) { c.ctx.threads = -1; }},
+      {"write_verify_inputs: context.threads < 1",
+       [](call_t& c) { c.ctx = ddtree::context::cpu(-1); }},
       {"write_verify_inputs: shape.depth outside [0, 31]", [](call_t& c) { c.shape.depth = -1; }},
       {"write_verify_inputs: tree.token is null", [](call_t& c) { c.tree.token = nullptr; }},
       {"write_verify_inputs: tree.depth is null", [](call_t& c) { c.tree.depth = nullptr; }},

@@ -5,6 +5,7 @@
 
 #include "support/buffer.hpp"
 #include "support/catch.hpp"
+#include "support/contexts.hpp"
 #include "support/toy_engine.hpp"
 #include "support/trees.hpp"
 
@@ -23,8 +24,6 @@ using ddtree::errc;
 using ddtree::index_t;
 using ddtree::round_options;
 using ddtree::round_shape;
-
-context const backends[] = {context::cpu(1), context::cpu(3)};
 
 round_shape toy_shape(std::int32_t depth = 4, std::int32_t budget = 9) {
   return {.batch = 4, .vocab = 23, .depth = depth, .top_k = 5, .budget = budget, .requests = 5};
@@ -219,7 +218,7 @@ decoded decode(context const& ctx, round_shape const& shape, bool sampled) {
 }  // namespace
 
 TEST_CASE("tree decoding emits what plain decoding emits", "[round]") {
-  for (context const& ctx : backends) {
+  for (context const& ctx : round_contexts()) {
     for (bool sampled : {false, true}) {
       decoded const plain = decode(ctx, toy_shape(4, 0), sampled);
       CHECK(plain.text[0].size() == 17);
@@ -241,7 +240,7 @@ TEST_CASE("tree decoding emits what plain decoding emits", "[round]") {
 }
 
 TEST_CASE("a round is its operations one by one", "[round]") {
-  for (context const& ctx : backends) {
+  for (context const& ctx : round_contexts()) {
     for (bool sampled : {false, true}) {
       round_options options;
       options.log_prob = true;
@@ -321,7 +320,7 @@ TEST_CASE("a round gives the same bits whatever its memory held, its alignment a
     served plain(one, toy_shape(), usual_requests, options, 0, 0x00);
     auto const expected = play(plain, drawn, 4);
     auto const cache = plain.engine.cache.values();
-    for (context const& ctx : backends) {
+    for (context const& ctx : round_contexts()) {
       for (std::size_t shift : {0u, 1u, 3u, 8u, 100u, 255u}) {
         for (unsigned char fill : std::initializer_list<unsigned char>{0x00, 0xff, 0x7f}) {
           CAPTURE(ctx.threads, sampled, shift, int(fill));
@@ -363,7 +362,7 @@ TEST_CASE("a request gets the same bits alone and at any place of a batch", "[ro
 }
 
 TEST_CASE("dead rows of a round are defined and touch nothing", "[round]") {
-  for (context const& ctx : backends) {
+  for (context const& ctx : round_contexts()) {
     round_options options;
     options.log_prob = true;
     served s(ctx, toy_shape(), {-1, 2, -1, -1}, options);
@@ -412,7 +411,7 @@ TEST_CASE("dead rows of a round are defined and touch nothing", "[round]") {
 }
 
 TEST_CASE("without depth or budget a round reads no draft logits and samples plainly", "[round]") {
-  for (context const& ctx : backends) {
+  for (context const& ctx : round_contexts()) {
     for (round_shape const& shape : {toy_shape(0, 9), toy_shape(4, 0), toy_shape(0, 0)}) {
       CAPTURE(ctx.threads, shape.depth, shape.budget);
       // 0xff in candidates' flags must not reach the tree.
@@ -440,7 +439,7 @@ TEST_CASE("without depth or budget a round reads no draft logits and samples pla
 }
 
 TEST_CASE("a round over an empty batch succeeds", "[round]") {
-  for (context const& ctx : backends) {
+  for (context const& ctx : round_contexts()) {
     round_shape shape = toy_shape();
     shape.batch = 0;
     served s(ctx, shape, {});
@@ -453,7 +452,7 @@ TEST_CASE("a round over an empty batch succeeds", "[round]") {
 }
 
 TEST_CASE("two accepted blocks let an engine run a round ahead", "[round]") {
-  for (context const& ctx : backends) {
+  for (context const& ctx : round_contexts()) {
     round_shape const shape = toy_shape();
     served usual(ctx, shape, usual_requests), ahead(ctx, shape, usual_requests);
     buffer<unsigned char> memory[] = {{ctx, ddtree::accepted_bytes(shape)},
@@ -492,7 +491,7 @@ TEST_CASE("two accepted blocks let an engine run a round ahead", "[round]") {
 }
 
 TEST_CASE("a round takes tokens that the engine sampled", "[round]") {
-  for (context const& ctx : backends) {
+  for (context const& ctx : round_contexts()) {
     round_options options;
     options.log_prob = true;
     served s(ctx, toy_shape(), usual_requests, options);
@@ -540,7 +539,7 @@ TEST_CASE("log_prob is bound by the option alone", "[round]") {
 }
 
 TEST_CASE("commit does what it is given: rows, slot lists, lengths", "[round]") {
-  for (context const& ctx : backends) {
+  for (context const& ctx : round_contexts()) {
     served s(ctx, toy_shape(), usual_requests);
     REQUIRE(s.draft());
     s.engine.forward();
@@ -587,7 +586,7 @@ TEST_CASE("commit does what it is given: rows, slot lists, lengths", "[round]") 
 
 TEST_CASE("create lays every array out apart and within its memory", "[round]") {
   round_shape const shape = toy_shape(5, 33);
-  for (context const& ctx : backends) {
+  for (context const& ctx : round_contexts()) {
     std::size_t const bytes = decoding_round::bytes(ctx, shape);
     for (std::size_t shift : {0u, 1u, 77u}) {
       buffer<unsigned char> memory(ctx, bytes + shift);
@@ -683,7 +682,7 @@ TEST_CASE("create refuses bad arguments by name and leaves the round alone", "[r
 }
 
 TEST_CASE("bytes is monotone in every extent", "[round]") {
-  for (context const& ctx : backends) {
+  for (context const& ctx : round_contexts()) {
     round_shape base{.batch = 2, .vocab = 1000, .depth = 3, .top_k = 8, .budget = 31};
     std::size_t const floor_bytes = decoding_round::bytes(ctx, base);
     auto const grows = [&](auto change, std::vector<index_t> const& steps) {

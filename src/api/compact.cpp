@@ -7,6 +7,10 @@
 #include "support/validate.hpp"
 #include "support/variants.hpp"
 
+#if defined(DDTREE_WITH_CUDA)
+#include "compact/compact.hpp"
+#endif
+
 namespace ddtree {
 inline namespace v0 {
 namespace {
@@ -18,18 +22,30 @@ using support::compact_state_call;
 
 constexpr support::variant<compact_kv_call> compact_kv_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, nullptr, cpu::compact_kv},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::compact_kv},
+#endif
 };
 
 constexpr support::variant<compact_rows_call> compact_rows_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, nullptr, cpu::compact_rows},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::compact_rows},
+#endif
 };
 
 constexpr support::variant<compact_state_call> compact_state_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, nullptr, cpu::compact_state},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::compact_state},
+#endif
 };
 
 constexpr support::variant<advance_call> advance_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, nullptr, cpu::advance},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::advance},
+#endif
 };
 
 using check_kv = support::check<"compact_kv">;

@@ -8,6 +8,10 @@
 #include <algorithm>
 #include <iterator>
 
+#if defined(DDTREE_WITH_CUDA)
+#include "common/device_info.hpp"
+#endif
+
 namespace ddtree {
 inline namespace v0 {
 namespace {
@@ -32,11 +36,16 @@ void carve(support::carver& c, context const& ctx, round_shape const& shape,
   round.scratch.data = c.take<unsigned char>(static_cast<index_t>(round.scratch.bytes));
 }
 
-/// Of the counters that kernels keep between launches the CPU backend has none.
+/// No variant of either backend keeps counters between launches; this is where they would be
+/// cleared.
 template <class Check>
 status clear_counters(context const& ctx) {
   if (ctx.backend == backend_kind::cpu) return {};
+#if defined(DDTREE_WITH_CUDA)
+  return cuda::usable(ctx.device);
+#else
   return Check::template fail<"context.backend is not in this build">(errc::unsupported_device);
+#endif
 }
 
 bool permutes(kv_cache const& cache) {

@@ -11,6 +11,13 @@ namespace ddtree {
 inline namespace v0 {
 namespace {
 
+/// Ascending; 0 stands for none, since an array cannot be empty.
+#if defined(DDTREE_COMPILED_ARCHITECTURES)
+constexpr std::int32_t architectures[] = {DDTREE_COMPILED_ARCHITECTURES};
+#else
+constexpr std::int32_t architectures[] = {0};
+#endif
+
 struct floor_entry {
   char const* name;
   api::list_function* list;
@@ -51,7 +58,15 @@ char const* selected(context const& ctx, operation op, round_shape const& shape)
   return f->selected(ctx, op, shape);
 }
 
-std::size_t compiled_architectures(std::int32_t*, std::size_t) noexcept { return 0; }
+std::size_t compiled_architectures(std::int32_t* out, std::size_t capacity) noexcept {
+  std::size_t n = 0;
+  for (std::int32_t const architecture : architectures) {
+    if (architecture == 0) continue;
+    if (n < capacity) out[n] = architecture;
+    ++n;
+  }
+  return n;
+}
 
 namespace support {
 

@@ -17,14 +17,14 @@
   } while (false)
 #endif
 
-namespace ddtree_tests {
-inline bool skipped = false;  // the test case that runs now
+namespace ddtree_test {
+inline bool case_is_skipped = false;  // the test case that runs now
 }
 
-#define DDTREE_SKIP(reason)       \
-  do {                            \
-    ddtree_tests::skipped = true; \
-    SKIP(reason);                 \
+#define DDTREE_SKIP(reason)              \
+  do {                                   \
+    ddtree_test::case_is_skipped = true; \
+    SKIP(reason);                        \
   } while (false)
 
 #endif  // DDTREE_TESTS_SUPPORT_CATCH_HPP

@@ -7,6 +7,7 @@
 #define CATCH_CONFIG_RUNNER
 #endif
 #include "support/catch.hpp"
+#include "support/device.hpp"
 
 #include <cstdio>
 
@@ -25,10 +26,12 @@ bool failed = false;
 struct case_counter : listener_base {
   using listener_base::listener_base;
 
-  void testCaseStarting(Catch::TestCaseInfo const&) override { ddtree_tests::skipped = false; }
+  void testCaseStarting(Catch::TestCaseInfo const&) override {
+    ddtree_test::case_is_skipped = false;
+  }
   void testCaseEnded(Catch::TestCaseStats const& stats) override {
     ++cases;
-    skipped += ddtree_tests::skipped;
+    skipped += ddtree_test::case_is_skipped;
     failed |= stats.totals.assertions.failed > 0;
   }
 };
@@ -37,6 +40,12 @@ CATCH_REGISTER_LISTENER(case_counter)
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (ddtree_test::tested_backend() == ddtree::backend_kind::cuda &&
+      !ddtree_test::has_cuda_device()) {
+    auto const all = Catch::getAllTestCasesSorted(Catch::Config(Catch::ConfigData()));
+    std::printf("no CUDA device: %zu test cases skipped\n", all.size());
+    return 4;
+  }
   int const result = Catch::Session().run(argc, argv);
   if (cases == 0) return result;  // a listing, or a wrong argument
   if (skipped > 0) std::printf("%d of %d test cases skipped\n", skipped, cases);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ddtree/tree.hpp"
+
 #include "support/buffer.hpp"
 
 namespace ddtree_test {
@@ -37,9 +38,9 @@ struct tree_buffers {
         flags(ctx, sized(s.batch)) {}
 
   ddtree::draft_tree view() {
-    return {token.data(),       parent.data(),       depth.data(),     rank.data(),
-            log_weight.data(),  first_child.data(),  next_sibling.data(), ancestors.data(),
-            num_nodes.data(),   flags.data()};
+    return {token.data(),      parent.data(),      depth.data(),        rank.data(),
+            log_weight.data(), first_child.data(), next_sibling.data(), ancestors.data(),
+            num_nodes.data(),  flags.data()};
   }
   bool intact() const {
     return token.intact() && parent.intact() && depth.intact() && rank.intact() &&
@@ -70,8 +71,12 @@ struct accepted_buffers {
 
   /// With or without log_prob.
   ddtree::accepted view(bool with_log_prob = false) {
-    return {path.data(),  num_accepted.data(), token.data(),
-            bonus.data(), with_log_prob ? log_prob.data() : nullptr, flags.data()};
+    return {path.data(),
+            num_accepted.data(),
+            token.data(),
+            bonus.data(),
+            with_log_prob ? log_prob.data() : nullptr,
+            flags.data()};
   }
   bool intact() const {
     return path.intact() && num_accepted.intact() && token.intact() && bonus.intact() &&

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logits in memory, read by a block in packets of consecutive columns.
+#pragma once
+
+#include <cstdint>
+
+#include "ddtree/status.hpp"
+#include "ddtree/views.hpp"
+#include "rules/dtype_convert.hpp"
+#include "rules/views.hpp"
+
+namespace ddtree {
+inline namespace v0 {
+namespace cuda {
+
+/// Element types of logits: what stands in memory, and how many fill 16 bytes.
+struct f32_logits {
+  using element = float;
+  static constexpr int width = 4;
+  static __device__ float to_float(element x) { return x; }
+  static __device__ void unpack(std::uint32_t word, float* x) { x[0] = rules::float_from_bits(word); }
+};
+
+struct f16_logits {
+  using element = std::uint16_t;
+  static constexpr int width = 8;
+  static __device__ float to_float(element x) { return rules::f16_to_float(x); }
+  static __device__ void unpack(std::uint32_t word, float* x) {
+    x[0] = to_float(static_cast<element>(word));
+    x[1] = to_float(static_cast<element>(word >> 16));
+  }
+};
+
+struct bf16_logits {
+  using element = std::uint16_t;
+  static constexpr int width = 8;
+  static __device__ float to_float(element x) { return rules::bf16_to_float(x); }
+  static __device__ void unpack(std::uint32_t word, float* x) {
+    x[0] = rules::float_from_bits(word << 16);
+    x[1] = rules::float_from_bits(word & 0xffff0000u);
+  }
+};
+
+/// Calls `launch` with a value of the type that stands for a validated dtype.
+template <class Launch>
+status for_logits_type(dtype type, Launch launch) {
+  switch (type) {
+    case dtype::f32: return launch(f32_logits{});
+    case dtype::f16: return launch(f16_logits{});
+    default: return launch(bf16_logits{});
+  }
+}
+
+/// Where row (b, i) of a view begins.
+template <class Type>
+__device__ typename Type::element const* find_logits(logits_view const& view, index_t b, index_t i) {
+  return static_cast<typename Type::element const*>(view.data) +
+         rules::row_index(view, b, i) * view.row_stride;
+}
+
+/// Consecutive columns of a row.
+template <class Type>
+struct logits_span {
+  static constexpr int width = Type::width;
+
+  typename Type::element const* data;
+  std::int32_t columns;
+
+  /// Calls body(first column, float (&x)[width]) for every packet of columns, each in one thread;
+  /// a thread sees its packets in ascending order. Columns beyond the last hold -inf. Which thread
+  /// gets a packet, and when, depends on the column alone and not on where the row lies.
+  template <int Threads, class Body>
+  __device__ void for_each_packet(Body body) const {
+    bool const is_aligned = reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+    std::int32_t const whole = is_aligned ? columns / width : 0;
+    std::int32_t const packets = (columns + width - 1) / width;
+    auto packet = static_cast<std::int32_t>(threadIdx.x);
+    // A few loads in flight per thread: one does not fill the memory system. They are kept in a
+    // queue, as unrolling would repeat the body.
+    uint4 ahead[depth];
+#pragma unroll
+    for (int d = 0; d < depth; ++d) ahead[d] = load(packet + d * Threads, whole);
+#pragma unroll 1
+    for (; packet < packets; packet += Threads) {
+      float x[width];
+      if (packet < whole) {
+        unpack(ahead[0], x);
+      } else {
+        load_elements(packet, x);
+      }
+#pragma unroll
+      for (int d = 1; d < depth; ++d) ahead[d - 1] = ahead[d];
+      ahead[depth - 1] = load(packet + depth * Threads, whole);
+      body(packet * width, x);
+    }
+  }
+
+ private:
+  static constexpr int depth = 3;
+
+  __device__ uint4 load(std::int32_t packet, std::int32_t whole) const {
+    uint4 raw{0, 0, 0, 0};
+    if (packet < whole) raw = __ldg(reinterpret_cast<uint4 const*>(data) + packet);
+    return raw;
+  }
+
+  static __device__ void unpack(uint4 const& raw, float (&x)[width]) {
+    constexpr int per_word = width / 4;
+    Type::unpack(raw.x, x);
+    Type::unpack(raw.y, x + per_word);
+    Type::unpack(raw.z, x + 2 * per_word);
+    Type::unpack(raw.w, x + 3 * per_word);
+  }
+
+  __device__ void load_elements(std::int32_t packet, float (&x)[width]) const {
+#pragma unroll
+    for (int j = 0; j < width; ++j) {
+      std::int32_t const column = packet * width + j;
+      x[j] = column < columns ? Type::to_float(__ldg(data + column)) : rules::minus_infinity;
+    }
+  }
+};
+
+/// Lets NaN count as -inf and +inf as the largest finite float. Returns whether there was any.
+template <int Width>
+__device__ bool sanitize(float (&x)[Width]) {
+  bool met = false;
+#pragma unroll
+  for (int j = 0; j < Width; ++j) met = met | !(x[j] <= rules::largest_float);
+  if (met) {
+#pragma unroll
+    for (int j = 0; j < Width; ++j) x[j] = rules::sanitize(x[j]);
+  }
+  return met;
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace ddtree

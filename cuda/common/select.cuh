@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// Selection over a row by one block, exact and without regard to the order in which threads run.
+//
+// A row is any type with
+//   static constexpr int width;
+//   template <int Threads, class Body> __device__ void for_each_packet(Body body) const;
+// which calls body(std::int32_t first_id, float (&x)[width]) so that every column of the row stands
+// in one packet of one thread: x[j] is the logit of id first_id + j, sanitised, or -inf where there
+// is none. A body may change x. Rows are read again by every pass: the first from device memory,
+// the others mostly from the L2 cache.
+//
+// Columns are compared as rules::candidate_key. The digits of a key are taken from the top: three
+// of the logit, then three of the id. -inf is never selected.
+//
+// Every function here is called by all threads of the block, with the same arguments, and returns
+// the same value to all; shared memory that it is given is free again on return.
+#pragma once
+
+#include <cstdint>
+
+#include "common/block.cuh"
+#include "rules/dtype_convert.hpp"
+
+namespace ddtree {
+inline namespace v0 {
+namespace cuda {
+
+/// The least key of a finite logit.
+inline constexpr std::uint64_t lowest_finite_key = std::uint64_t{0x00800000u} << 32;
+
+inline constexpr int logit_digits = 3;
+inline constexpr int all_digits = 6;
+inline constexpr int max_bins = 2048;
+
+/// 11, 11 and 10 bits of each half of a key.
+__device__ constexpr int digit_bits(int digit) { return digit % 3 == 2 ? 10 : 11; }
+__device__ constexpr int digit_shift(int digit) {
+  return (digit < 3 ? 32 : 0) + (digit % 3 == 0 ? 21 : digit % 3 == 1 ? 10 : 0);
+}
+
+/// What a radix walk adds up: every column counts 1.
+struct count_mass {
+  using sum = std::uint32_t;
+  static constexpr int words = 1;
+  __device__ void add(std::uint32_t* bins, std::uint32_t bin, float) const {
+    atomicAdd(bins + bin, 1u);
+  }
+  static __device__ sum read(std::uint32_t const* bins, int bin) { return bins[bin]; }
+};
+
+/// Or weight(x), a 64-bit integer whose sum over the row stays below 2^64.
+template <class Weight>
+struct weight_mass {
+  using sum = std::uint64_t;
+  static constexpr int words = 2;
+  Weight weight;
+
+  __device__ void add(std::uint32_t* bins, std::uint32_t bin, float x) const {
+    std::uint64_t const w = weight(x);
+    if (w == 0) return;
+    // Shared memory has no 64-bit add: the low words carry into the high ones, whatever the order.
+    auto const low = static_cast<std::uint32_t>(w);
+    std::uint32_t const before = atomicAdd(bins + bin, low);
+    std::uint32_t const carry = before + low < before ? 1u : 0u;
+    atomicAdd(bins + max_bins + bin, static_cast<std::uint32_t>(w >> 32) + carry);
+  }
+  static __device__ sum read(std::uint32_t const* bins, int bin) {
+    return std::uint64_t{bins[max_bins + bin]} << 32 | bins[bin];
+  }
+};
+
+template <int Threads, class Mass>
+struct walk_memory {
+  std::uint32_t bins[Mass::words * max_bins];
+  typename Mass::sum partial[warps_of<Threads>];
+  typename Mass::sum above;
+  typename Mass::sum at;
+  int digit;
+};
+
+/// Keys from `floor` on weigh above + at; those whose digits are the ones of `floor` weigh `at`, and
+/// the target is reached among them. Digits that the walk did not get to are 0 in `floor`.
+template <class Sum>
+struct radix_cut {
+  std::uint64_t floor;
+  Sum above;
+  Sum at;
+};
+
+namespace select_impl {
+
+template <int Threads, class Row, class Mass>
+__device__ void fill_bins(Row const& row, std::uint64_t from, std::uint64_t prefix, int digit,
+                          Mass const& mass, std::uint32_t* bins) {
+  int const shift = digit_shift(digit);
+  int const bits = digit_bits(digit);
+  std::uint32_t const mask = (1u << bits) - 1u;
+  for (int i = static_cast<int>(threadIdx.x); i < Mass::words * max_bins; i += Threads) bins[i] = 0;
+  __syncthreads();
+  row.template for_each_packet<Threads>([&](std::int32_t first_id, float (&x)[Row::width]) {
+#pragma unroll
+    for (int j = 0; j < Row::width; ++j) {
+      std::uint64_t const key =
+          rules::candidate_key(x[j], static_cast<std::uint32_t>(first_id + j));
+      // Two shifts: together they may be 64.
+      bool const has_prefix = (key ^ prefix) >> shift >> bits == 0;
+      if (key >= from && has_prefix) {
+        mass.add(bins, static_cast<std::uint32_t>(key >> shift) & mask, x[j]);
+      }
+    }
+  });
+  __syncthreads();
+}
+
+/// Finds the bin, from the top, where `above` and the bins so far reach the target.
+template <int Threads, class Mass>
+__device__ void find_bin(typename Mass::sum above, typename Mass::sum target,
+                         walk_memory<Threads, Mass>& memory) {
+  using sum = typename Mass::sum;
+  constexpr int share = max_bins / Threads;
+  static_assert(share * Threads == max_bins);
+  int const top = max_bins - 1 - static_cast<int>(threadIdx.x) * share;
+  sum own = 0;
+#pragma unroll
+  for (int i = 0; i < share; ++i) own += Mass::read(memory.bins, top - i);
+  sum const after = above + block_scan<Threads>(own, plus{}, memory.partial);
+  sum before = after - own;
+  if (before < target && target <= after) {
+    int bin = top;
+    sum at = Mass::read(memory.bins, bin);
+    while (before + at < target) {
+      before += at;
+      at = Mass::read(memory.bins, --bin);
+    }
+    memory.digit = bin;
+    memory.above = before;
+    memory.at = at;
+  }
+  if (threadIdx.x == Threads - 1 && after < target) {
+    memory.digit = -1;
+    memory.above = 0;
+    memory.at = after;
+  }
+  __syncthreads();
+}
+
+}  // namespace select_impl
+
+/// Walks down the digits of the keys from `from` on to where their mass, from the largest key down,
+/// reaches `target` > 0. It stops after `Digits` digits, or as soon as no more than `enough` is kept
+/// with the floor found so far. The floor is `from` where everything weighs less than the target.
+///
+/// With logit_digits and a weight_mass the upper half of the floor is the rules::order_key of the
+/// largest value t such that the values >= t weigh at least the target.
+template <int Threads, int Digits, class Row, class Mass>
+__device__ radix_cut<typename Mass::sum> radix_walk(Row const& row, std::uint64_t from,
+                                                    typename Mass::sum target,
+                                                    typename Mass::sum enough, Mass const& mass,
+                                                    walk_memory<Threads, Mass>& memory) {
+  radix_cut<typename Mass::sum> cut{0, 0, 0};
+#pragma unroll 1
+  for (int digit = 0; digit < Digits; ++digit) {
+    select_impl::fill_bins<Threads>(row, from, cut.floor, digit, mass, memory.bins);
+    select_impl::find_bin<Threads, Mass>(cut.above, target, memory);
+    cut.above = memory.above;
+    cut.at = memory.at;
+    if (memory.digit < 0) {
+      cut.floor = from;
+      break;
+    }
+    cut.floor |= static_cast<std::uint64_t>(memory.digit) << digit_shift(digit);
+    if (cut.above + cut.at <= enough) break;
+  }
+  __syncthreads();
+  if (cut.floor < from) cut.floor = from;
+  return cut;
+}
+
+/// The key of the k-th best column: exactly k columns have a key from it on. Where the row has no
+/// more than k finite logits, all of them do. Any k > 0.
+template <int Threads, class Row>
+__device__ std::uint64_t kth_key(Row const& row, std::uint32_t k, std::uint64_t from,
+                                 walk_memory<Threads, count_mass>& memory) {
+  return radix_walk<Threads, all_digits>(row, from, k, k, count_mass{}, memory).floor;
+}
+
+/// The largest logits of the groups that a thread's columns fall into, as a by-product of a pass.
+/// The k-th largest of all groups is a lower bound of the k-th largest logit, and for k up to half
+/// the number of groups a good one: on random rows fewer than 1.5 k columns reach it.
+struct group_maxima {
+  static constexpr int width = 4;
+  float value[width] = {rules::minus_infinity, rules::minus_infinity, rules::minus_infinity,
+                        rules::minus_infinity};
+
+  template <int Width>
+  __device__ void add(float const (&x)[Width]) {
+#pragma unroll
+    for (int j = 0; j < Width; ++j) value[j % width] = fmaxf(value[j % width], x[j]);
+  }
+
+  __device__ float largest() const {
+    return fmaxf(fmaxf(value[0], value[1]), fmaxf(value[2], value[3]));
+  }
+
+  /// The groups of a block as a row.
+  template <int Threads, class Body>
+  __device__ void for_each_packet(Body body) const {
+    float x[width] = {value[0], value[1], value[2], value[3]};
+    body(static_cast<std::int32_t>(threadIdx.x) * width, x);
+  }
+};
+
+/// A key that at least k columns reach, or all finite ones.
+template <int Threads>
+__device__ std::uint64_t find_floor(group_maxima const& groups, std::uint32_t k,
+                                     walk_memory<Threads, count_mass>& memory) {
+  // Two digits are 22 bits of the logit.
+  return radix_walk<Threads, 2>(groups, lowest_finite_key, k, k + k / 8, count_mass{}, memory)
+      .floor;
+}
+
+/// Puts the keys from `from` on away, in any order, and returns how many there are. Those beyond
+/// `capacity` are dropped.
+template <int Threads, class Row>
+__device__ std::uint32_t collect(Row const& row, std::uint64_t from, std::uint64_t* keys,
+                                 std::uint32_t capacity, std::uint32_t& count) {
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  float const least = rules::candidate_logit(from);
+  row.template for_each_packet<Threads>([&](std::int32_t first_id, float (&x)[Row::width]) {
+    bool any = false;
+#pragma unroll
+    for (int j = 0; j < Row::width; ++j) any = any | (x[j] >= least);
+    if (!any) return;
+    std::uint32_t hits = 0;
+#pragma unroll
+    for (int j = 0; j < Row::width; ++j) {
+      auto const id = static_cast<std::uint32_t>(first_id + j);
+      hits |= rules::candidate_key(x[j], id) >= from ? 1u << j : 0u;
+    }
+    std::uint32_t at = hits == 0 ? capacity : atomicAdd(&count, __popc(hits));
+#pragma unroll
+    for (int j = 0; j < Row::width; ++j) {
+      if ((hits >> j & 1u) == 0) continue;
+      auto const id = static_cast<std::uint32_t>(first_id + j);
+      if (at < capacity) keys[at] = rules::candidate_key(x[j], id);
+      ++at;
+    }
+  });
+  __syncthreads();
+  std::uint32_t const total = count;
+  __syncthreads();
+  return total;
+}
+
+/// Sorts keys in shared memory, largest first: a bitonic network. There must be room for the next
+/// power of two.
+template <int Threads>
+__device__ void sort_descending(std::uint64_t* keys, std::uint32_t count) {
+  std::uint32_t const thread = threadIdx.x;
+  std::uint32_t size = 1;
+  while (size < count) size *= 2;
+  for (std::uint32_t i = count + thread; i < size; i += Threads) keys[i] = 0;
+  __syncthreads();
+#pragma unroll 1
+  for (std::uint32_t run = 2; run <= size; run *= 2) {
+#pragma unroll 1
+    for (std::uint32_t stride = run / 2; stride > 0; stride /= 2) {
+      for (std::uint32_t pair = thread; pair < size / 2; pair += Threads) {
+        std::uint32_t const i = 2 * pair - (pair & (stride - 1));
+        std::uint64_t const a = keys[i];
+        std::uint64_t const b = keys[i + stride];
+        bool const descends = (i & run) == 0;
+        if ((a < b) == descends) {
+          keys[i] = b;
+          keys[i + stride] = a;
+        }
+      }
+      // Up to a stride of 32 the 32 pairs of a warp are 64 consecutive keys of its own.
+      std::uint32_t const next = stride > 1 ? stride / 2 : run;
+      if (stride <= 32 && next <= 32) {
+        __syncwarp();
+      } else {
+        __syncthreads();
+      }
+    }
+  }
+  __syncthreads();
+}
+
+template <int Threads>
+struct top_k_memory {
+  static constexpr std::uint32_t capacity = 4096;
+  union {
+    walk_memory<Threads, count_mass> walk;
+    std::uint64_t keys[capacity];
+  };
+  std::uint32_t count;
+};
+
+/// The best k <= 1024 columns of a row: memory.keys, best first. Returns how many there are, fewer
+/// than k where the row has fewer finite logits. `from` is a key that at least k columns or all
+/// finite ones reach; the fewer reach it, the better.
+template <int Threads, class Row>
+__device__ std::uint32_t select_top_k(Row const& row, std::uint32_t k, std::uint64_t from,
+                                      top_k_memory<Threads>& memory) {
+  constexpr std::uint32_t capacity = top_k_memory<Threads>::capacity;
+  std::uint32_t count = collect<Threads>(row, from, memory.keys, capacity, memory.count);
+  if (count > capacity) {
+    auto const cut = radix_walk<Threads, all_digits>(row, from, k, capacity, count_mass{}, memory.walk);
+    // Only where the row holds one key more than `capacity` times, as damaged input may.
+    bool const has_copies = cut.above + cut.at > capacity;
+    count = collect<Threads>(row, cut.floor + (has_copies ? 1 : 0), memory.keys, capacity,
+                             memory.count);
+    if (has_copies) {
+      for (std::uint32_t i = count + threadIdx.x; i < k; i += Threads) memory.keys[i] = cut.floor;
+      count = k;
+    }
+  }
+  sort_descending<Threads>(memory.keys, count);
+  return count < k ? count : k;
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace ddtree
