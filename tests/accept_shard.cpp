@@ -288,9 +288,10 @@ TEST_CASE("a merge depends on the contributions alone", "[accept]") {
       buffer<unsigned char> own(ctx, sized(bytes));
       whole.contribute(ctx, p.rank[r], p.columns[r], how, {own.data(), own.bytes()});
       contribution.push_back(own.values());
-      // On another thread count the same bytes.
+      // Again the same bytes, on the CPU also with another thread count.
+      bool const is_cpu = ctx.backend == ddtree::backend_kind::cpu;
       buffer<unsigned char> again(ctx, sized(bytes));
-      whole.contribute(context::cpu(5), p.rank[r], p.columns[r], how,
+      whole.contribute(is_cpu ? context::cpu(5) : ctx, p.rank[r], p.columns[r], how,
                        {again.data(), again.bytes()});
       CHECK(again.values() == contribution.back());
     }

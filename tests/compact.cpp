@@ -834,6 +834,8 @@ TEST_CASE("compact_kv refuses bad arguments by name", "[compact]") {
   REFUSES("compact_kv: cache.table.entries is neither i32 nor i64",
           cache.table[0].entries.type = dtype::bf16);
   REFUSES("compact_kv: cache.table.entries.stride < 0", cache.table[0].entries.stride = -1);
+  REFUSES("compact_kv: cache.table.entries.stride shorter than a row",
+          cache.table[0].entries.stride = cache.table[0].columns - 1);
   REFUSES("compact_kv: cache.table.columns < 0", cache.table[3].columns = -1);
   REFUSES("compact_kv: cache.table.page_size < 1", cache.table[2].page_size = 0);
   REFUSES("compact_kv: cache.table.entry_scale outside [1, 1048576]",

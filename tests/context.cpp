@@ -97,6 +97,40 @@ static_assert(sizeof(operation) == 4 && sizeof(ddtree::mask_kind) == 4);
 
 }  // namespace
 
+// A caller names what it sets and no more, without a warning of members that it left out
+// (-Wextra has GCC give one for each member that has no initialiser).
+TEST_CASE("every struct can be given by the names of some members", "[context]") {
+  std::int32_t a[4] = {};
+  float f[4] = {};
+  std::uint32_t bits[4] = {};
+  using namespace ddtree;
+  CHECK(batch_view{.request = a}.cache_len.data == nullptr);
+  CHECK(logits_view{.data = f}.row_offset.data == nullptr);
+  CHECK(rows_view{.data = f, .row_bytes = 4}.row_offset.data == nullptr);
+  CHECK(kv_table{.columns = 4}.entries.data == nullptr);
+  CHECK(vocab_ranges{.range = {{.count = 3}}}.range[1].count == 0);
+  CHECK(shard_in{.data = f}.ranks == 1);
+  CHECK(expand_options{.bias = f}.vocab_map.data == nullptr);
+  CHECK(build_options{.seed_depth = 3}.budget.data == nullptr);
+  CHECK(build_options{.budget = a}.capacity.data == nullptr);
+  CHECK(tree_nodes{.num_nodes = a}.parent.data == nullptr);
+  CHECK(mask_view{.data = bits, .window = 3}.columns == 0);
+  CHECK(verify_inputs{.position = a}.token.data == nullptr);
+  CHECK(verify_options{.dummy_slot = 7}.table.entries.data == nullptr);
+  CHECK(sampling{.temperature = f, .seed = a}.top_k.data == nullptr);
+  CHECK(bitmask_view{.data = bits}.row_offset.data == nullptr);
+  CHECK(accept_mirror{.bonus = a}.token.data == nullptr);
+  CHECK(accept_options{.stop_tokens = a, .stop_tokens_per_request = 4}.remaining.data == nullptr);
+  CHECK(accept_options{.processed_log_prob = true}.mirror.bonus.data == nullptr);
+  CHECK(kv_cache{.num_tensors = 1}.table[3].page_size == 1);
+  // GCC 12 takes no {} for a struct with an array of views that is initialised by {} itself.
+  auto const tensors_of = [](kv_cache const& cache) { return cache.num_tensors; };
+  CHECK(tensors_of({}) == 0);
+  CHECK(state_view{.take = a}.from_slot.data == nullptr);
+  CHECK(round_options{.log_prob = true}.accept.remaining.data == nullptr);
+  CHECK(context{.threads = 2}.variant == nullptr);
+}
+
 TEST_CASE("codes and operations have names", "[context]") {
   std::vector<std::string> const codes{"ok",          "invalid_argument",   "workspace_too_small",
                                        "unsupported", "unsupported_device", "no_kernel_image",

@@ -185,6 +185,28 @@ TEST_CASE("expand_shard fills its contribution as documented", "[expand][shards]
   }
 }
 
+TEST_CASE("expand_shard looks at no logits of a rank without columns", "[expand][shards]") {
+  auto const shape = expand_shape(2, 10, 2, 3);
+  for (auto const& [name, ctx] : contexts_for(operation::expand_shard)) {
+    CAPTURE(name);
+    buffer<std::int64_t> row_offset(ctx, std::vector<std::int64_t>{std::int64_t{1} << 60, -7});
+    buffer<std::uint32_t> out(ctx, 36);
+    buffer<unsigned char> scratch(ctx, ddtree::expand_shard_workspace_bytes(ctx, shape));
+    ddtree::logits_view shard;
+    shard.vocab = 4;  // columns that are not this rank's
+    shard.row_offset = row_offset.data();
+    REQUIRE(ddtree::expand_shard(ctx, shape, {}, shard, {}, {out.data(), out.bytes()},
+                                 scratch.as_workspace()));
+    CHECK(out.intact());
+    auto const words = out.values();
+    std::vector<std::uint32_t> want(12, bits_of(-inf));
+    want.insert(want.end(), 12, 0u);
+    want.insert(want.end(), 4, bits_of(-inf));
+    want.insert(want.end(), 6, 0u);  // sums and flags
+    CHECK(std::vector<std::uint32_t>(words.begin(), words.begin() + 34) == want);
+  }
+}
+
 TEST_CASE("expand_merge stays in range whatever a contribution holds", "[expand][shards]") {
   auto const shape = expand_shape(3, 50, 2, 8);
   std::size_t const words = ddtree::expand_shard_bytes(shape) / 4;

@@ -825,6 +825,11 @@ TEST_CASE("write_verify_inputs names the argument at fault and writes nothing", 
        [](call_t& c) {
          c.options.table.entries = {c.depth.data(), dtype::u8};
        }},
+      {"write_verify_inputs: options.table.entries.stride shorter than a row",
+       [](call_t& c) {
+         c.options.table.columns = 7;
+         c.options.table.entries = {c.depth.data(), dtype::i32, 6};
+       }},
       {"write_verify_inputs: options.table.page_size < 1",
        [](call_t& c) { c.options.table.page_size = 0; }},
       {"write_verify_inputs: options.table.columns < 0",

@@ -4,9 +4,9 @@
 // again on return. The order of operations is fixed, so floats give the same bits every time.
 #pragma once
 
-#include <cstdint>
-
 #include "ddtree/views.hpp"
+
+#include <cstdint>
 
 namespace ddtree {
 inline namespace v0 {

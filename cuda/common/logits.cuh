@@ -2,12 +2,13 @@
 // Logits in memory, read by a block in packets of consecutive columns.
 #pragma once
 
-#include <cstdint>
-
 #include "ddtree/status.hpp"
 #include "ddtree/views.hpp"
+
 #include "rules/dtype_convert.hpp"
 #include "rules/views.hpp"
+
+#include <cstdint>
 
 namespace ddtree {
 inline namespace v0 {
@@ -18,7 +19,9 @@ struct f32_logits {
   using element = float;
   static constexpr int width = 4;
   static __device__ float to_float(element x) { return x; }
-  static __device__ void unpack(std::uint32_t word, float* x) { x[0] = rules::float_from_bits(word); }
+  static __device__ void unpack(std::uint32_t word, float* x) {
+    x[0] = rules::float_from_bits(word);
+  }
 };
 
 struct f16_logits {
@@ -53,7 +56,8 @@ status for_logits_type(dtype type, Launch launch) {
 
 /// Where row (b, i) of a view begins.
 template <class Type>
-__device__ typename Type::element const* find_logits(logits_view const& view, index_t b, index_t i) {
+__device__ typename Type::element const* find_logits(logits_view const& view, index_t b,
+                                                     index_t i) {
   return static_cast<typename Type::element const*>(view.data) +
          rules::row_index(view, b, i) * view.row_stride;
 }

@@ -16,10 +16,10 @@
 // the same value to all; shared memory that it is given is free again on return.
 #pragma once
 
-#include <cstdint>
-
 #include "common/block.cuh"
 #include "rules/dtype_convert.hpp"
+
+#include <cstdint>
 
 namespace ddtree {
 inline namespace v0 {
@@ -78,8 +78,8 @@ struct walk_memory {
   int digit;
 };
 
-/// Keys from `floor` on weigh above + at; those whose digits are the ones of `floor` weigh `at`, and
-/// the target is reached among them. Digits that the walk did not get to are 0 in `floor`.
+/// Keys from `floor` on weigh above + at; those whose digits are the ones of `floor` weigh `at`,
+/// and the target is reached among them. Digits that the walk did not get to are 0 in `floor`.
 template <class Sum>
 struct radix_cut {
   std::uint64_t floor;
@@ -97,7 +97,7 @@ __device__ void fill_bins(Row const& row, std::uint64_t from, std::uint64_t pref
   std::uint32_t const mask = (1u << bits) - 1u;
   for (int i = static_cast<int>(threadIdx.x); i < Mass::words * max_bins; i += Threads) bins[i] = 0;
   __syncthreads();
-  row.template for_each_packet<Threads>([&](std::int32_t first_id, float (&x)[Row::width]) {
+  row.template for_each_packet<Threads>([&](std::int32_t first_id, float(&x)[Row::width]) {
 #pragma unroll
     for (int j = 0; j < Row::width; ++j) {
       std::uint64_t const key =
@@ -147,8 +147,9 @@ __device__ void find_bin(typename Mass::sum above, typename Mass::sum target,
 }  // namespace select_impl
 
 /// Walks down the digits of the keys from `from` on to where their mass, from the largest key down,
-/// reaches `target` > 0. It stops after `Digits` digits, or as soon as no more than `enough` is kept
-/// with the floor found so far. The floor is `from` where everything weighs less than the target.
+/// reaches `target` > 0. It stops after `Digits` digits, or as soon as no more than `enough` is
+/// kept with the floor found so far. The floor is `from` where everything weighs less than the
+/// target.
 ///
 /// With logit_digits and a weight_mass the upper half of the floor is the rules::order_key of the
 /// largest value t such that the values >= t weigh at least the target.
@@ -213,7 +214,7 @@ struct group_maxima {
 /// A key that at least k columns reach, or all finite ones.
 template <int Threads>
 __device__ std::uint64_t find_floor(group_maxima const& groups, std::uint32_t k,
-                                     walk_memory<Threads, count_mass>& memory) {
+                                    walk_memory<Threads, count_mass>& memory) {
   // Two digits are 22 bits of the logit.
   return radix_walk<Threads, 2>(groups, lowest_finite_key, k, k + k / 8, count_mass{}, memory)
       .floor;
@@ -227,7 +228,7 @@ __device__ std::uint32_t collect(Row const& row, std::uint64_t from, std::uint64
   if (threadIdx.x == 0) count = 0;
   __syncthreads();
   float const least = rules::candidate_logit(from);
-  row.template for_each_packet<Threads>([&](std::int32_t first_id, float (&x)[Row::width]) {
+  row.template for_each_packet<Threads>([&](std::int32_t first_id, float(&x)[Row::width]) {
     bool any = false;
 #pragma unroll
     for (int j = 0; j < Row::width; ++j) any = any | (x[j] >= least);
@@ -307,7 +308,8 @@ __device__ std::uint32_t select_top_k(Row const& row, std::uint32_t k, std::uint
   constexpr std::uint32_t capacity = top_k_memory<Threads>::capacity;
   std::uint32_t count = collect<Threads>(row, from, memory.keys, capacity, memory.count);
   if (count > capacity) {
-    auto const cut = radix_walk<Threads, all_digits>(row, from, k, capacity, count_mass{}, memory.walk);
+    auto const cut =
+        radix_walk<Threads, all_digits>(row, from, k, capacity, count_mass{}, memory.walk);
     // Only where the row holds one key more than `capacity` times, as damaged input may.
     bool const has_copies = cut.above + cut.at > capacity;
     count = collect<Threads>(row, cut.floor + (has_copies ? 1 : 0), memory.keys, capacity,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "expand/begin_flags.hpp"
-
 #include "common/launch.hpp"
+#include "expand/begin_flags.hpp"
 #include "rules/views.hpp"
 
 namespace ddtree {

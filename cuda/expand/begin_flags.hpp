@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
-
+#include "ddtree/context.hpp"
 #include "ddtree/status.hpp"
 #include "ddtree/views.hpp"
-#include "ddtree/context.hpp"
+
+#include <cstdint>
 
 namespace ddtree {
 inline namespace v0 {

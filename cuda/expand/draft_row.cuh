@@ -2,15 +2,16 @@
 // A row of draft logits, and what expand and expand_shard find in it.
 #pragma once
 
-#include <cstdint>
+#include "ddtree/expand.hpp"
 
 #include "common/exp_sum.cuh"
 #include "common/logits.cuh"
 #include "common/select.cuh"
-#include "ddtree/expand.hpp"
 #include "expand/row_task.cuh"
 #include "rules/sampling.hpp"
 #include "rules/views.hpp"
+
+#include <cstdint>
 
 namespace ddtree {
 inline namespace v0 {
@@ -52,7 +53,7 @@ struct draft_row {
       auto const count = static_cast<std::int32_t>(range.count);
       auto const begin = static_cast<std::int32_t>(range.global_begin);
       logits_span<Type> const span{data + range.local_begin, count};
-      span.template for_each_packet<Threads>([&](std::int32_t column, float (&x)[width]) {
+      span.template for_each_packet<Threads>([&](std::int32_t column, float(&x)[width]) {
         if (map.data != nullptr &&
             leave_out_unmapped(map, vocab, begin + column, count - column, x)) {
           flags |= flag::id_out_of_range;
@@ -88,7 +89,7 @@ __device__ row_result read_row(draft_row<Type> const& row, float r, std::uint32_
   row_result result{};
   rules::exp_sum sum;
   group_maxima groups;
-  row.template visit<row_threads>(result.flags, [&](std::int32_t, float (&x)[Type::width]) {
+  row.template visit<row_threads>(result.flags, [&](std::int32_t, float(&x)[Type::width]) {
     groups.add(x);
     float max = groups.largest();
     if (r != 1.0f) {

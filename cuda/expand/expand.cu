@@ -31,8 +31,7 @@ __global__ __launch_bounds__(row_threads, row_blocks_per_multiprocessor) void ex
                                  call.options.vocab_map, call.shape.vocab};
     row = read_row(logits, r, static_cast<std::uint32_t>(call.shape.top_k), memory);
   }
-  row.flags |=
-      write_candidates(call, task, r, row.sum, memory.top_k.keys, row.count, written);
+  row.flags |= write_candidates(call, task, r, row.sum, memory.top_k.keys, row.count, written);
   raise_flags(call.out.flags + task.b, row.flags);
 }
 

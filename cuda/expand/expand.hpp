@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ddtree/status.hpp"
+
 #include "support/calls.hpp"
 
 namespace ddtree {

@@ -49,8 +49,8 @@ struct gathered_row {
         own = {floats[at.max + row], floats[at.sum + row]};
       }
       for (int lane = 0; lane < count; ++lane) {
-        total = rules::merge(total, {__shfl_sync(all_lanes, own.max, lane),
-                                     __shfl_sync(all_lanes, own.sum, lane)});
+        total = rules::merge(
+            total, {__shfl_sync(all_lanes, own.max, lane), __shfl_sync(all_lanes, own.sum, lane)});
       }
     }
     return total;
@@ -116,10 +116,10 @@ __global__ __launch_bounds__(row_threads, row_blocks_per_multiprocessor) void ex
 
 status expand_merge(support::expand_merge_call const& call) noexcept {
   index_t const first_flags = rules::expand_layout(call.shape).flags;
-  status const begun = begin_flags(
-      call.ctx, {call.shape, call.batch, call.out.flags,
-                 static_cast<std::uint32_t const*>(call.all_ranks.data) + first_flags,
-                 call.all_ranks.ranks, call.all_ranks.rank_stride_bytes});
+  status const begun =
+      begin_flags(call.ctx, {call.shape, call.batch, call.out.flags,
+                             static_cast<std::uint32_t const*>(call.all_ranks.data) + first_flags,
+                             call.all_ranks.ranks, call.all_ranks.rank_stride_bytes});
   if (!begun) return begun;
   index_t const rows = call.shape.batch * call.shape.depth;
   return launch(call.ctx, expand_merge_kernel, {rows, row_threads, 0}, call);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <utility>
-
 #include "common/launch.hpp"
 #include "expand/begin_flags.hpp"
 #include "expand/draft_row.cuh"

@@ -2,13 +2,14 @@
 // The row that a block of an expand kernel works on, and the flags of its request.
 #pragma once
 
-#include <cstdint>
-
-#include "common/block.cuh"
 #include "ddtree/expand.hpp"
 #include "ddtree/views.hpp"
+
+#include "common/block.cuh"
 #include "rules/sampling.hpp"
 #include "rules/views.hpp"
+
+#include <cstdint>
 
 namespace ddtree {
 inline namespace v0 {

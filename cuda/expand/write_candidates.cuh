@@ -2,13 +2,13 @@
 // The end of expand and expand_merge: log-probs and tokens of what a block has selected.
 #pragma once
 
-#include <cstdint>
-
 #include "common/block.cuh"
 #include "expand/row_task.cuh"
 #include "rules/dtype_convert.hpp"
 #include "rules/expand.hpp"
 #include "rules/log_sum_exp.hpp"
+
+#include <cstdint>
 
 namespace ddtree {
 inline namespace v0 {
@@ -53,7 +53,8 @@ __device__ std::uint32_t write_candidates(Call const& call, row_task const& task
       log_prob = rules::log_prob(rules::candidate_logit(keys[rank]), r, lse);
     }
     if (bias != nullptr) {
-      float const own = rank < count ? bias[static_cast<std::uint32_t>(task.i) * top_k + rank] : 0.0f;
+      float const own =
+          rank < count ? bias[static_cast<std::uint32_t>(task.i) * top_k + rank] : 0.0f;
       log_prob = biased_scan(log_prob, own, before, memory);
       if (threadIdx.x == row_threads - 1) memory.before = log_prob;
       __syncthreads();

@@ -30,7 +30,7 @@ struct sampling {
   /// the other members are not used.
   float const* temperature = nullptr;
   /// Keeps exactly the top_k tokens by (logit descending, id ascending); off where <= 0 or >= vocab.
-  ids_in top_k;
+  ids_in top_k = {};
   /// Keeps the smallest set of values that holds this share of the probability; off where >= 1 or
   /// NaN. Ties at the cut all stay, and so does the maximum.
   float const* top_p = nullptr;
@@ -38,7 +38,7 @@ struct sampling {
   /// NaN. The maximum stays.
   float const* min_p = nullptr;
   /// 64-bit seed of each request (int32 is sign-extended); needed where temperature is bound.
-  ids_in seed;
+  ids_in seed = {};
   filter_order order = filter_order::k_p_min;
   /// accept_shard and accept_merge only: with it, each rank contributes its max_top_k best tokens
   /// of a row, 1..1024, so that top_k <= max_top_k, top_p and min_p work across shards. A sampled
@@ -56,20 +56,20 @@ struct bitmask_view {
   /// Rows from request to request; 0 = width.
   index_t batch_stride = 0;
   /// [batch], first row of each request in a packed buffer; null = b * batch_stride.
-  ids_in row_offset;
+  ids_in row_offset = {};
 };
 
 /// The results once more, in the engine's own arrays and types; null = not wanted.
 struct accept_mirror {
   /// [batch, depth + 1], as `accepted::token`.
-  ids_out token;
+  ids_out token = {};
   /// [batch].
-  ids_out bonus;
+  ids_out bonus = {};
   /// [batch].
-  ids_out num_accepted;
+  ids_out num_accepted = {};
   /// [requests], S + num_accepted + 1; not written for inactive requests. Needs batch.cache_len and
   /// must not alias it.
-  ids_out new_cache_len;
+  ids_out new_cache_len = {};
 };
 
 /// Options of every accept call. Arrays are by request unless noted; null = off.
@@ -80,20 +80,20 @@ struct accept_options {
   /// Floats from request to request; 0 = shape.vocab.
   index_t logit_bias_stride = 0;
   /// By target row.
-  bitmask_view token_bitmask;
+  bitmask_view token_bitmask = {};
   /// [requests, stop_tokens_per_request], padded with -1: the walk ends where the target's token is
   /// one of them, and it is the bonus (flag stopped), child or not.
-  ids_in stop_tokens;
+  ids_in stop_tokens = {};
   std::int32_t stop_tokens_per_request = 0;
   /// [requests], tokens that may still be emitted, bonus included: num_accepted <= remaining - 1
   /// (flag limit_reached where that cut the walk). <= 0 makes the request inactive.
-  ids_in remaining;
+  ids_in remaining = {};
   /// accepted.log_prob after bias, bitmask and temperature (1 for a greedy request) instead of as
   /// the model gave the logits. top_k, top_p and min_p never enter it. A logit of -inf gives -inf.
   bool processed_log_prob = false;
   /// accept_shard and accept_merge: contribute what accepted.log_prob needs.
   bool shard_log_prob = false;
-  accept_mirror mirror;
+  accept_mirror mirror = {};
 };
 
 /// Walks the tree along tokens that the engine sampled already, one per node.
@@ -174,6 +174,7 @@ DDTREE_API std::size_t accept_shard_workspace_bytes(context const& ctx,
 /// The part of accept_greedy or accept_sampled that one rank of a tensor-parallel group does on its
 /// own columns: per row the best (key, id) of the shard, or its max_top_k best tokens.
 ///
+/// @param batch   cache_len is needed where how.temperature is bound.
 /// @param tree    depth and num_nodes are used: every node's row is read.
 /// @param shard   [batch, width] rows of this rank's columns; vocab = its columns, must be given.
 ///                Bias and bitmask are indexed by the global id.
@@ -194,7 +195,10 @@ DDTREE_API std::size_t accept_merge_workspace_bytes(context const& ctx, round_sh
 /// Merges what all ranks contributed and walks the tree: the same bits on every rank, the tokens of
 /// the unsharded call.
 ///
-/// @param all_ranks  [ranks] contributions in rank order, aligned to 16 bytes.
+/// @param batch      as given to accept_shard.
+/// @param tree       as for accept_tokens.
+/// @param all_ranks  [ranks] contributions in rank order, aligned to 16 bytes. Nothing in them tells
+///                   how they are laid out: shape, how and options must be those of accept_shard.
 /// @param how        as given to accept_shard.
 /// @param options    as given to accept_shard; out.log_prob needs shard_log_prob.
 DDTREE_API status accept_merge(context const& ctx, round_shape const& shape,

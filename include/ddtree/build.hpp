@@ -20,13 +20,13 @@ inline namespace v0 {
 /// Options of build_tree. Arrays are by request, [requests]; null = off.
 struct build_options {
   /// Drafted nodes at most, held to [0, shape.budget].
-  ids_in budget;
+  ids_in budget = {};
   /// Depth at most, held to [0, shape.depth].
-  ids_in max_depth;
+  ids_in max_depth = {};
   /// KV rows allocated: S + num_nodes <= capacity. Needs batch.cache_len. The root always stays.
-  ids_in capacity;
+  ids_in capacity = {};
   /// Last position allowed: S + depth <= max_position. Needs batch.cache_len. The root stays.
-  ids_in max_position;
+  ids_in max_position = {};
   /// Chain seed, >= 0: the rank-0 nodes of depths 1..seed_depth (within the request's budget and
   /// depth, up to the first that is not selectable) are taken first; the best others fill the rest.
   /// 0 = none.
@@ -72,11 +72,11 @@ DDTREE_API status build_tree(context const& ctx, round_shape const& shape, batch
 /// A tree made elsewhere (EAGLE, n-gram, suffix matching), as parents and tokens.
 struct tree_nodes {
   /// [batch, width], row of each node's parent, less than the node's own row. Entry 0 is not read.
-  ids_in parent;
+  ids_in parent = {};
   /// [batch, width], token of each node; node 0 is the root.
-  ids_in token;
+  ids_in token = {};
   /// [batch], root included.
-  ids_in num_nodes;
+  ids_in num_nodes = {};
   /// [batch, width] or null, copied to the tree; null = 0 for every node. The root's is 0, entry 0
   /// is not read.
   float const* log_weight = nullptr;

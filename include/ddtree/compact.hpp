@@ -45,7 +45,7 @@ struct kv_cache {
   /// [num_tensors], in the context's memory.
   kv_tensor const* tensors = nullptr;
   index_t num_tensors = 0;
-  kv_table table[4];
+  kv_table table[4] = {{}, {}, {}, {}};
 };
 
 /// Moves the KV rows of accepted nodes: slot S + path[r] to S + r, r = 1..num_accepted, in place.
@@ -106,12 +106,12 @@ struct state_view {
   state_tensor const* tensors = nullptr;
   index_t num_tensors = 0;
   /// [requests], source slot of each request; null = the batch row b.
-  ids_in from_slot;
+  ids_in from_slot = {};
   /// [requests], destination slot; -1 = skip. Null = the request's own index.
-  ids_in to_slot;
+  ids_in to_slot = {};
   /// [batch], which entry of the path to take, 0 = the root; -1 = skip. Null = num_accepted, the
   /// last accepted node.
-  ids_in take;
+  ids_in take = {};
 };
 
 /// Copies the state of node path[take] of each request to its destination slot. May be called

@@ -46,8 +46,8 @@ struct mask_view {
   mask_kind kind = mask_kind::bits;
   dtype type = dtype::u8;
   mask_columns region = mask_columns::tree;
-  /// Columns of a row for `full` and `recent`; columns beyond are never written. Not used for
-  /// `tree`.
+  /// Columns of a row for `full` and `recent`; columns beyond are never written, but for the rest of
+  /// the last word of bits, which is 0. Not used for `tree`.
   index_t columns = 0;
   /// Words (bits) or elements from row to row; 0 = dense: the words or elements of a row.
   index_t row_stride = 0;
@@ -78,11 +78,11 @@ DDTREE_API status write_mask(context const& ctx, round_shape const& shape, batch
 /// The target's input rows, [batch, width] each; null = not wanted.
 struct verify_inputs {
   /// Token of each row; padding rows repeat the root's.
-  ids_out token;
+  ids_out token = {};
   /// S + depth: siblings share a position. Padding rows have the root's; inactive requests 0.
-  ids_out position;
+  ids_out position = {};
   /// Where the row's keys and values go; see `verify_options`.
-  ids_out slot;
+  ids_out slot = {};
 };
 
 /// What stands in `slot` for padding rows.
@@ -103,10 +103,10 @@ struct verify_options {
   std::int64_t dummy_slot = 0;
   /// [requests], KV rows allocated; a slot number S + i at or beyond it is written as -1. Null =
   /// no limit.
-  ids_in capacity;
+  ids_in capacity = {};
   /// Null entries = `slot` holds the slot number S + i. Otherwise it holds the physical slot,
   /// page * page_size + row, and -1 where S + i or its entry is outside the table.
-  kv_table table;
+  kv_table table = {};
 };
 
 /// Writes the token, position and slot of each verify row.

@@ -22,10 +22,10 @@ inline namespace v0 {
 
 /// The options of every operation of a round. Fixed by `decoding_round::create`.
 struct round_options {
-  expand_options expand;
-  build_options build;
-  verify_options verify;
-  accept_options accept;
+  expand_options expand = {};
+  build_options build = {};
+  verify_options verify = {};
+  accept_options accept = {};
   /// Bind accepted_.log_prob, so that accept fills it.
   bool log_prob = false;
 };

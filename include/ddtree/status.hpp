@@ -37,7 +37,7 @@ struct [[nodiscard]] status {
   errc code = errc::ok;
   /// A `cudaError_t` or a compute capability, as `code` says; 0 otherwise.
   std::int32_t detail = 0;
-  /// Never null, static storage; names the argument at fault ("expand: shape.top_k > 1024").
+  /// Never null, static storage; names the argument at fault ("expand: draft.data is null").
   char const* message = "";
 
   explicit constexpr operator bool() const noexcept { return code == errc::ok; }

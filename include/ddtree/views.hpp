@@ -28,6 +28,7 @@ inline constexpr std::int32_t max_budget = 2047;
 inline constexpr index_t max_vocab = index_t{1} << 22;
 
 /// The extents of a round. Host values: they fix the launch, so that a captured graph keeps them.
+/// Every call checks all of them, also those that it does not use.
 struct round_shape {
   /// Rows of requests in the call, 0..65,535. Dead rows are marked in `batch_view::request`.
   index_t batch = 1;
@@ -72,7 +73,8 @@ struct ids_in {
       : data(ids), type(t), stride(row_stride) {}
 };
 
-/// Integers to write, int32 or int64, [n] or [n, m]. Null data = not wanted.
+/// Integers to write, int32 or int64, [n] or [n, m]. Null data = not wanted. Of a value that int32
+/// cannot hold, an int32 array gets the low 32 bits.
 struct ids_out {
   void* data = nullptr;
   dtype type = dtype::i32;
@@ -104,7 +106,8 @@ struct batch_view {
 };
 
 /// Logits to read. Row (b, i) starts at ((row_offset ? row_offset[b] : b * batch_stride) + i) *
-/// row_stride elements. Any alignment that the element type allows.
+/// row_stride elements. Any alignment that the element type allows. How many rows there are is not
+/// said, so row_offset is trusted (where the request is active; otherwise it is not read).
 struct logits_view {
   void const* data = nullptr;
   /// f32, f16 or bf16.
@@ -138,7 +141,7 @@ struct rows_view {
 /// entry = entries[r, s / page_size]. Without entries the cache is contiguous: page r, row s.
 struct kv_table {
   /// [requests, columns], int32 or int64; null = contiguous, page_size rows per request. Written
-  /// only by `compact_kv` where `index_only` is set.
+  /// only by `compact_kv` where `index_only` is set. A stride is at least `columns`.
   ids_out entries = {};
   /// Pages a request may have: columns of a row of entries that may be read.
   index_t columns = 0;

@@ -9,6 +9,10 @@
 #include "support/validate_shard.hpp"
 #include "support/variants.hpp"
 
+#if defined(DDTREE_WITH_CUDA)
+#include "accept/accept.hpp"
+#endif
+
 namespace ddtree {
 inline namespace v0 {
 namespace {
@@ -20,22 +24,37 @@ using support::accept_tokens_call;
 
 constexpr support::variant<accept_tokens_call> accept_tokens_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, nullptr, cpu::accept_tokens},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_tokens},
+#endif
 };
 
 constexpr support::variant<accept_logits_call> accept_greedy_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, nullptr, cpu::accept_logits},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_greedy},
+#endif
 };
 
 constexpr support::variant<accept_logits_call> accept_sampled_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, cpu::accept_sampled_workspace, cpu::accept_logits},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_sampled},
+#endif
 };
 
 constexpr support::variant<accept_shard_call> accept_shard_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, cpu::accept_shard_workspace, cpu::accept_shard},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_shard},
+#endif
 };
 
 constexpr support::variant<accept_merge_call> accept_merge_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, cpu::accept_merge_workspace, cpu::accept_merge},
+#if defined(DDTREE_WITH_CUDA)
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_merge},
+#endif
 };
 
 using check_tokens = support::check<"accept_tokens">;

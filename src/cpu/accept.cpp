@@ -15,11 +15,6 @@ inline namespace v0 {
 namespace cpu {
 namespace {
 
-target_token from_id(index_t id, index_t vocab) {
-  if (id >= 0 && id < vocab) return {static_cast<token_t>(id)};
-  return {0, false, flag::id_out_of_range};
-}
-
 index_t slice_keys(support::accept_logits_call const& call) {
   return candidate_set::capacity(call.shape.vocab);
 }
@@ -51,7 +46,7 @@ status accept_tokens(support::accept_tokens_call const& call) noexcept {
   support::parallel_for(call.ctx.threads, call.shape.batch, [&](index_t b, std::int32_t) {
     accept_request(call, b, [&](rules::batch_row const&, node_t node, std::int32_t) {
       index_t const at = b * call.target_token.stride + node;
-      return from_id(rules::load_id(call.target_token, at), call.shape.vocab);
+      return rules::target_from_id(rules::load_id(call.target_token, at), call.shape.vocab);
     });
   });
   return {};

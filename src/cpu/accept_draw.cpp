@@ -85,25 +85,6 @@ void find_bounds(float const* z, float best, float (&bound)[packet]) {
 
 }  // namespace
 
-draw_rule find_rule(sampling const& how, index_t request, index_t vocab) {
-  draw_rule rule;
-  rule.order = how.order;
-  rule.top_k = vocab;
-  if (how.temperature == nullptr || rules::is_greedy(how.temperature[request])) return rule;
-  rule.is_greedy = false;
-  rule.r = rules::reciprocal_temperature(how.temperature[request]);
-  rule.seed = static_cast<std::uint64_t>(rules::load_id(how.seed, request));
-  if (how.top_k.data != nullptr) {
-    index_t const top_k = rules::load_id(how.top_k, request);
-    if (!rules::is_top_k_off(top_k, vocab)) rule.top_k = top_k;
-  }
-  if (how.top_p != nullptr) rule.top_p = how.top_p[request];
-  if (how.min_p != nullptr) rule.min_p = how.min_p[request];
-  rule.has_filter =
-      rule.top_k < vocab || !rules::is_top_p_off(rule.top_p) || !rules::is_min_p_off(rule.min_p);
-  return rule;
-}
-
 void offer_with_noise(logits_chunk const& z, index_t first_id, draw_rule const& rule,
                       index_t position, best_token& best) {
   for (index_t at = 0; at < logits_chunk::size; at += packet) {

@@ -119,14 +119,6 @@ float logit_of(target_row const& row, index_t id, float r, log_prob_kind kind) {
   return rules::minus_infinity;
 }
 
-float log_prob_of(float logit, rules::exp_sum const& sum) {
-  if (logit == rules::minus_infinity || sum.max == rules::minus_infinity) {
-    return rules::minus_infinity;
-  }
-  double const log_prob = double{logit} - double{sum.max} - double{rules::plog(sum.sum)};
-  return static_cast<float>(std::max(log_prob, -double{rules::largest_float}));
-}
-
 }  // namespace cpu
 }  // namespace v0
 }  // namespace ddtree

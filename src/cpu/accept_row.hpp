@@ -7,7 +7,7 @@
 #include "cpu/accept_draw.hpp"
 #include "cpu/logits.hpp"
 #include "cpu/top_k.hpp"
-#include "rules/log_sum_exp.hpp"
+#include "rules/draw.hpp"
 
 #include <cstdint>
 
@@ -15,13 +15,9 @@ namespace ddtree {
 inline namespace v0 {
 namespace cpu {
 
-/// Which logits a log-prob is of.
-enum class log_prob_kind { none, given, processed };
-
-inline log_prob_kind kind_of(accept_options const& options, bool is_wanted) {
-  if (!is_wanted) return log_prob_kind::none;
-  return options.processed_log_prob ? log_prob_kind::processed : log_prob_kind::given;
-}
+using rules::kind_of;
+using rules::log_prob_kind;
+using rules::log_prob_of;
 
 /// A target row, or the columns of it that a rank has.
 struct target_row {
@@ -80,9 +76,6 @@ row_scan scan(target_row const& row, draw_rule const& rule, index_t position, lo
 
 /// The logit of a token that log-probs are of.
 float logit_of(target_row const& row, index_t id, float r, log_prob_kind kind);
-
-/// log-softmax of a logit, given the sum over its row.
-float log_prob_of(float logit, rules::exp_sum const& sum);
 
 }  // namespace cpu
 }  // namespace v0

@@ -18,6 +18,7 @@ namespace cpu {
 namespace {
 
 using rules::accept_shard_layout;
+using rules::exchanged_top_k;
 using rules::float_bits;
 using rules::float_from_bits;
 
@@ -29,47 +30,8 @@ index_t shard_slice(round_shape const& shape) {
 }
 constexpr index_t merge_slice = top_k_selection::capacity(max_top_k);
 
-/// Candidates that a request draws from: its top_k, held to what the ranks exchange.
-index_t exchanged_top_k(draw_rule const& rule, sampling const& how) {
-  return std::min<index_t>(rule.top_k, how.max_top_k);
-}
-
-/// In the order of ids, on which equal logits depend; unused ranges last.
-vocab_ranges in_order(vocab_ranges ranges) {
-  vocab_range& a = ranges.range[0];
-  vocab_range& b = ranges.range[1];
-  if (b.count > 0 && (a.count == 0 || b.global_begin < a.global_begin)) std::swap(a, b);
-  return ranges;
-}
-
-/// One row of a contribution. `Word` is const where it is read.
-template <class Word>
-class row_record {
- public:
-  row_record(accept_shard_layout const& layout, Word* words, index_t row, index_t max_top_k)
-      : at_(layout), words_(words), row_(row), max_top_k_(max_top_k) {}
-
-  Word& best_key() const { return words_[at_.best_key + row_]; }
-  Word& best_id() const { return words_[at_.best_id + row_]; }
-  Word& flags() const { return words_[at_.flags + row_]; }
-  Word& max() const { return words_[at_.max + row_]; }
-  Word& sum() const { return words_[at_.sum + row_]; }
-  Word& best_y() const { return words_[at_.best_y + row_]; }
-
-  index_t max_top_k() const { return max_top_k_; }
-  Word& top_logit(index_t rank) const { return words_[at_.top_logit + row_ * max_top_k_ + rank]; }
-  Word& top_id(index_t rank) const { return words_[at_.top_id + row_ * max_top_k_ + rank]; }
-  Word& top_y(index_t rank) const { return words_[at_.top_y + row_ * max_top_k_ + rank]; }
-
- private:
-  accept_shard_layout at_;
-  Word* words_;
-  index_t row_;
-  index_t max_top_k_;
-};
-
-using record_out = row_record<std::uint32_t>;
-using record_in = row_record<std::uint32_t const>;
+using record_out = rules::accept_record<std::uint32_t>;
+using record_in = rules::accept_record<std::uint32_t const>;
 
 /// What an empty shard gives.
 void clear(record_out const& record, bool with_log_prob) {
@@ -239,7 +201,7 @@ status accept_shard(support::accept_shard_call const& call) noexcept {
   accept_shard_layout const layout =
       rules::accept_layout(call.shape, call.how.max_top_k, with_log_prob);
   auto* const words = static_cast<std::uint32_t*>(call.out.data);
-  vocab_ranges const columns = in_order(call.ranges);
+  vocab_ranges const columns = rules::in_order(call.ranges);
   support::parallel_for(
       call.ctx.threads, rows_of(call.shape), [&](index_t at, std::int32_t worker) {
         record_out const record(layout, words, at, call.how.max_top_k);

@@ -5,6 +5,7 @@
 #include "ddtree/accept.hpp"
 
 #include "rules/views.hpp"
+#include "rules/walk.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,36 +14,10 @@ namespace ddtree {
 inline namespace v0 {
 namespace cpu {
 
-/// What the target says at a node.
-struct target_token {
-  token_t token = 0;      // in [0, vocab)
-  bool can_match = true;  // false: the walk ends here, whatever the tree holds
-  std::uint32_t flags = 0;
-  float log_prob = 0.0f;
-};
-
-/// A row of the batch as acceptance sees it: also inactive where nothing may be emitted.
-struct accept_row {
-  rules::batch_row at;
-  index_t remaining = 0;  // 1 or more where active
-};
-
-template <class Call>
-accept_row find_accept_row(Call const& call, index_t b) {
-  accept_row row{rules::find_row(call.batch, call.shape.request_rows(), b)};
-  if (!row.at.active) return row;
-  ids_in const& remaining = call.options.remaining;
-  // Without a limit there is none that a tree could reach.
-  row.remaining = remaining.data != nullptr ? rules::load_id(remaining, row.at.request)
-                                            : index_t{max_depth} + 1;
-  row.at.active = row.remaining > 0;
-  return row;
-}
-
-/// Rows of request b's tree, whatever the array holds.
-inline std::int32_t count_nodes(draft_tree const& tree, round_shape const& shape, index_t b) {
-  return std::clamp(tree.num_nodes[b], std::int32_t{1}, static_cast<std::int32_t>(shape.width()));
-}
+using rules::accept_row;
+using rules::count_nodes;
+using rules::find_accept_row;
+using rules::target_token;
 
 /// The links of one request's tree. Nodes stand behind their parents and siblings in rank order, so
 /// that an index which does not rise is corrupt; it counts as -1.

@@ -99,10 +99,12 @@ struct row_summary {
 row_summary read_row(draft_rows const& draft, row_task const& task, float r) {
   row_summary result;
   if (!task.request.active) return result;
-  logits_row const row = find_logits(draft.view, task.b, task.i);
   logits_chunk& chunk = task.chunk;
   exp_sum_stack sums;
   for (vocab_range const& range : draft.ranges.range) {
+    // A rank without columns need not have logits either.
+    if (range.count == 0) continue;
+    logits_row const row = find_logits(draft.view, task.b, task.i);
     for (index_t at = 0; at < range.count; at += logits_chunk::size) {
       index_t const count = std::min(range.count - at, logits_chunk::size);
       index_t const first_id = range.global_begin + at;

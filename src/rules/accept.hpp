@@ -7,6 +7,7 @@
 #include "rules/hd.hpp"
 
 #include <cstddef>
+#include <cstdint>
 
 namespace ddtree {
 inline namespace v0 {
@@ -48,6 +49,43 @@ DDTREE_HD constexpr accept_shard_layout accept_layout(round_shape const& shape,
   auto const bytes = static_cast<std::size_t>((end + 3) / 4 * 4) * 4;
   return {0,   rows,       2 * rows, top_logit,     top_logit + slots,
           max, max + rows, best_y,   best_y + rows, bytes};
+}
+
+/// One row of a contribution. `Word` is uint32, const where it is read.
+template <class Word>
+class accept_record {
+ public:
+  DDTREE_HD accept_record(accept_shard_layout const& layout, Word* words, index_t row,
+                          index_t max_top_k)
+      : at_(layout), words_(words), row_(row), max_top_k_(max_top_k) {}
+
+  DDTREE_HD Word& best_key() const { return words_[at_.best_key + row_]; }
+  DDTREE_HD Word& best_id() const { return words_[at_.best_id + row_]; }
+  DDTREE_HD Word& flags() const { return words_[at_.flags + row_]; }
+  DDTREE_HD Word& max() const { return words_[at_.max + row_]; }
+  DDTREE_HD Word& sum() const { return words_[at_.sum + row_]; }
+  DDTREE_HD Word& best_y() const { return words_[at_.best_y + row_]; }
+
+  DDTREE_HD index_t max_top_k() const { return max_top_k_; }
+  DDTREE_HD Word& top_logit(index_t rank) const { return words_[at_.top_logit + slot(rank)]; }
+  DDTREE_HD Word& top_id(index_t rank) const { return words_[at_.top_id + slot(rank)]; }
+  DDTREE_HD Word& top_y(index_t rank) const { return words_[at_.top_y + slot(rank)]; }
+
+ private:
+  DDTREE_HD index_t slot(index_t rank) const { return row_ * max_top_k_ + rank; }
+
+  accept_shard_layout at_;
+  Word* words_;
+  index_t row_;
+  index_t max_top_k_;
+};
+
+/// In the order of ids, on which equal logits depend; unused ranges last.
+inline vocab_ranges in_order(vocab_ranges const& ranges) {
+  vocab_range const& a = ranges.range[0];
+  vocab_range const& b = ranges.range[1];
+  bool const swaps = b.count > 0 && (a.count == 0 || b.global_begin < a.global_begin);
+  return swaps ? vocab_ranges{{b, a}} : ranges;
 }
 
 }  // namespace rules

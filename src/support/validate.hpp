@@ -124,6 +124,9 @@ struct check {
   static constexpr status table(kv_table const& t) {
     if (auto s = ids<What + text{".entries"}>(t.entries); !s) return s;
     if (t.columns < 0) return fail<What + text{".columns < 0"}>();
+    if (t.entries.stride > 0 && t.entries.stride < t.columns) {
+      return fail<What + text{".entries.stride shorter than a row"}>();
+    }
     if (t.page_size < 1) return fail<What + text{".page_size < 1"}>();
     if (t.entry_scale < 1 || t.entry_scale > rules::max_entry_scale) {
       return fail<What + text{".entry_scale outside [1, 1048576]"}>();
