@@ -127,7 +127,8 @@ TEST_CASE("accept_tokens equals the walk of the oracle", "[accept]") {
           bool const legal = id >= 0 && id < vocab;
           oracle_said.push_back({legal ? id : 0, legal});
         }
-        if (uniform(random, 0, 5) == 0) request[sized(b)] = uniform(random, 0, 1) == 0 ? -1 : shape.requests;
+        if (uniform(random, 0, 5) == 0)
+          request[sized(b)] = uniform(random, 0, 1) == 0 ? -1 : shape.requests;
         auto const r = request[sized(b)];
         if (r < 0 || r >= shape.requests || length[sized(r)] < 0 || remaining[sized(r)] <= 0) {
           expected.push_back(inactive_request(depth));

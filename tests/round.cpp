@@ -314,7 +314,7 @@ TEST_CASE("a round gives the same bits whatever its memory held, its alignment a
   for (bool sampled : {false, true}) {
     round_options options;
     options.log_prob = true;
-    context const one = context::cpu();
+    context const one = round_contexts().front();
     toy_sampling how(one);
     ddtree::sampling const drawn = sampled ? how.view() : ddtree::sampling{};
     served plain(one, toy_shape(), usual_requests, options, 0, 0x00);

@@ -23,11 +23,12 @@ struct scan_memory {
   rules::exp_sum sums[warps_of<accept_threads>];
 };
 
+/// Of the whole row in every thread, but for the maxima.
 struct row_scan {
-  std::uint64_t best;   // as rules::candidate_key, of a rule without filters; 0 = none
-  bool met_nan;         // as all below that is of the block
+  std::uint64_t best;  // as rules::candidate_key, of a rule without filters; 0 = none
+  bool met_nan;
   rules::exp_sum sum;   // of the logits that log-probs are of
-  group_maxima maxima;  // of this thread's columns, for a rule with filters
+  group_maxima maxima;  // of this thread's columns, of a rule with filters
 };
 
 template <int Width>
