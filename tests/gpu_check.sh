@@ -7,7 +7,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit
 build=${1:-build/dev}
-tests=${TESTS:-accept accept_draws accept_sampled accept_shard build compact cuda_equality cuda_rules \
+tests=${TESTS:-accept accept_draws accept_sampled accept_shard build compact cuda_contract cuda_equality cuda_rules \
   expand expand_shard link_tree mask round}
 passed=0 failed=0 skipped=0
 
