@@ -49,6 +49,7 @@ struct launch_shape {
   index_t blocks = 0;  // 0 = nothing to do
   unsigned threads = 0;
   std::size_t shared_bytes = 0;  // dynamic
+  index_t rows = 1;              // of a grid of two dimensions
 };
 
 /// Enqueues one kernel with one parameter struct. No blocks = no launch.
@@ -67,7 +68,7 @@ status launch(context const& ctx, void (*kernel)(Params const), launch_shape con
     if (error != cudaSuccess) return from_error(error);
   }
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks), static_cast<unsigned>(shape.rows));
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = ctx.stream;

@@ -11,7 +11,11 @@ namespace cuda {
 namespace {
 
 constexpr std::int32_t num_tables = 4;
-constexpr unsigned move_threads = 128;  // 8 heads of 128 two-byte values are 128 columns
+constexpr unsigned move_threads = 128;
+// Blocks of a multiprocessor, at least. 6 to 8 and a chunk of 8 rows are alike on an H200; a chunk
+// of 16 takes 5 blocks and is slower at 7 rows, one wave of blocks over several tensors is slower
+// at 64 requests and more.
+constexpr unsigned move_blocks = 8;
 constexpr unsigned permute_threads = 256;
 constexpr index_t max_blocks = (index_t{1} << 31) - 1;
 
@@ -20,15 +24,21 @@ __device__ bool is_sound(kv_tensor const& t) {
          t.table < num_tables;
 }
 
-/// False for an empty path and for a chain.
-__device__ bool moves_anything(rules::accepted_row const& row) {
-  for (std::int32_t r = 1; r <= row.count; ++r) {
-    if (row.path[r] != r) return true;
-  }
-  return false;
+/// All words at once; see ask_for.
+__device__ kv_tensor load_tensor(kv_tensor const* from) {
+  constexpr int words = sizeof(kv_tensor) / sizeof(std::uint64_t);
+  static_assert(words * sizeof(std::uint64_t) == sizeof(kv_tensor));
+  std::uint64_t word[words];
+#pragma unroll
+  for (int i = 0; i < words; ++i) word[i] = reinterpret_cast<std::uint64_t const*>(from)[i];
+#pragma unroll
+  for (int i = 0; i < words; ++i) ask_for(word[i]);
+  kv_tensor tensor;
+  memcpy(&tensor, word, sizeof(tensor));
+  return tensor;
 }
 
-/// Where slot `slot` starts in a tensor; null where it is outside.
+/// Where a slot starts in a tensor; null where it is outside.
 __device__ char* find_slot(kv_tensor const& tensor, kv_table const& table, index_t request,
                            index_t slot) {
   rules::place const at = rules::locate(table, request, slot);
@@ -37,52 +47,45 @@ __device__ char* find_slot(kv_tensor const& tensor, kv_table const& table, index
          at.row * tensor.token_stride;
 }
 
-/// The move of entry r of the path, if there is one; what is wrong with it goes into the flags.
-__device__ bool find_move(support::compact_kv_call const& call, kv_tensor const& tensor,
-                          rules::accepted_row const& row, index_t b, std::int32_t r,
-                          one_move& move) {
-  node_t const node = r == 0 ? 0 : row.path[r];
-  if (node == r) return false;
-  if (!rules::is_on_path(node, r, call.shape)) {
-    add_flags(call.path, b, flag::id_out_of_range);
-    return false;
-  }
-  kv_table const& table = call.cache.table[tensor.table];
-  move.to = find_slot(tensor, table, row.at.request, row.at.cache_len + r);
-  move.from = find_slot(tensor, table, row.at.request, row.at.cache_len + node);
-  if (move.to != nullptr && move.from != nullptr) return true;
-  add_flags(call.path, b, flag::slot_out_of_range);
-  return false;
-}
-
-/// A block for each (tensor, request).
-__global__ void __launch_bounds__(move_threads)
+/// A block for each request (x) and tensor (y); its warps share the columns and look the slots up
+/// each for itself.
+__global__ void __launch_bounds__(move_threads, move_blocks)
     move_rows_kernel(support::compact_kv_call const call) {
-  __shared__ move_list moves;
-  index_t const batch = call.shape.batch;
-  for (index_t i = blockIdx.x; i < call.cache.num_tensors * batch; i += gridDim.x) {
-    index_t const b = i % batch;
-    rules::accepted_row const row = rules::find_accepted(call.batch, call.path, call.shape, b);
-    if (row.count < 0) continue;
-    if (threadIdx.x == 0) add_flags(call.path, b, row.flags);
-    if (!moves_anything(row)) continue;
-    kv_tensor const tensor = call.cache.tensors[i / batch];
+  __shared__ move_list lists[move_threads / 32];
+  move_list& moves = lists[warp_index()];
+  index_t const b = blockIdx.x;
+  for (index_t t = blockIdx.y; t < call.cache.num_tensors; t += gridDim.y) {
+    kv_tensor const tensor = load_tensor(call.cache.tensors + t);
+    path_lane const path = find_path_lane(call, b);
+    if (path.row.count < 0) return;
+    if (t == 0 && threadIdx.x == 0) add_flags(call.path, b, path.row.flags);
+    bool const moves_lane = lane_index() <= path.row.count && path.node != lane_index();
+    if (!__any_sync(all_lanes, moves_lane)) return;
     if (!is_sound(tensor)) {
       if (threadIdx.x == 0) add_flags(call.path, b, flag::slot_out_of_range);
       continue;
     }
-    if (call.cache.table[tensor.table].index_only) continue;
-    list_moves(row.count, moves, [&](std::int32_t r, one_move& move) {
-      return find_move(call, tensor, row, b, r, move);
+    kv_table const& table = call.cache.table[tensor.table];
+    if (table.index_only) continue;
+    rules::batch_row const& at = path.row.at;
+    list_moves(call, b, path, true, moves, [&](index_t entry, bool) {
+      return find_slot(tensor, table, at.request, at.cache_len + entry);
     });
     unsigned const width =
         common_width(reinterpret_cast<std::uintptr_t>(tensor.base) |
                      static_cast<std::uint64_t>(tensor.page_stride | tensor.token_stride |
                                                 tensor.head_stride | tensor.row_bytes));
     move_columns(moves, {tensor.heads, tensor.head_stride, tensor.row_bytes}, width, threadIdx.x,
-                 blockDim.x);
-    __syncthreads();  // the list serves the next pair
+                 move_threads);
   }
+}
+
+/// False for an empty path and for a chain.
+__device__ bool moves_anything(rules::accepted_row const& row) {
+  for (std::int32_t r = 1; r <= row.count; ++r) {
+    if (row.path[r] != r) return true;
+  }
+  return false;
 }
 
 __device__ bool rises(rules::accepted_row const& row, round_shape const& shape) {
@@ -159,12 +162,19 @@ bool permutes(kv_cache const& cache) {
 
 index_t held(index_t blocks) { return blocks < max_blocks ? blocks : max_blocks; }
 
+status move_rows(support::compact_kv_call const& call) noexcept {
+  index_t const tensors = call.cache.num_tensors;
+  constexpr index_t most = 65535;  // that a grid has in its second dimension
+  return launch(
+      call.ctx, move_rows_kernel,
+      {tensors > 0 ? call.shape.batch : 0, move_threads, 0, tensors < most ? tensors : most}, call);
+}
+
 }  // namespace
 
 status compact_kv(support::compact_kv_call const& call) noexcept {
   index_t const batch = call.shape.batch;
-  status const moved = launch(call.ctx, move_rows_kernel,
-                              {held(call.cache.num_tensors * batch), move_threads}, call);
+  status const moved = move_rows(call);
   if (!moved || !permutes(call.cache)) return moved;
   // Afterwards: a table may stand among the cache's twice, once for its rows.
   return launch(call.ctx, permute_entries_kernel, {held(num_tables * batch), permute_threads},

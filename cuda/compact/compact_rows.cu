@@ -18,29 +18,24 @@ struct compact_rows_params {
 
 /// Several blocks for each request, each with columns of its own.
 __global__ void __launch_bounds__(threads) compact_rows_kernel(compact_rows_params const params) {
-  __shared__ move_list moves;
+  __shared__ move_list lists[threads / 32];
+  move_list& moves = lists[warp_index()];
   support::compact_rows_call const& call = params.call;
   index_t const b = blockIdx.x / params.blocks_per_request;
   index_t const part = blockIdx.x % params.blocks_per_request;
-  rules::accepted_row const row = rules::find_accepted(call.batch, call.path, call.shape, b);
-  if (row.count < 0) return;
+  path_lane const path = find_path_lane(call, b);
+  if (path.row.count < 0) return;
   index_t const first_from = rules::row_index(call.from, b, 0);
   index_t const first_to = rules::row_index(call.to, b, 0);
   if (threadIdx.x == 0) {
-    add_flags(call.path, b, row.flags);
+    add_flags(call.path, b, path.row.flags);
     if (first_from < 0 || first_to < 0) add_flags(call.path, b, flag::slot_out_of_range);
   }
   if (first_from < 0 || first_to < 0) return;
-  list_moves(row.count, moves, [&](std::int32_t r, one_move& move) {
-    node_t const node = r == 0 ? 0 : row.path[r];
-    if (!rules::is_on_path(node, r, call.shape)) {
-      add_flags(call.path, b, flag::id_out_of_range);
-      return false;
-    }
-    move.to = static_cast<char*>(call.to.data) + (first_to + r) * call.to.row_stride_bytes;
-    move.from =
-        static_cast<char const*>(call.from.data) + (first_from + node) * call.from.row_stride_bytes;
-    return move.to != move.from;
+  list_moves(call, b, path, false, moves, [&](index_t entry, bool is_source) {
+    rows_view const& rows = is_source ? call.from : call.to;
+    return static_cast<char*>(rows.data) +
+           ((is_source ? first_from : first_to) + entry) * rows.row_stride_bytes;
   });
   unsigned const width =
       common_width(reinterpret_cast<std::uintptr_t>(call.from.data) |

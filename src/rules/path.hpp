@@ -18,19 +18,21 @@ struct accepted_row {
   std::uint32_t flags = 0;
 };
 
+/// The row of a request that is active, and whose num_accepted says so many.
+DDTREE_HD inline accepted_row accepted_by(batch_row const& at, node_t const* path,
+                                          std::int32_t num_accepted, round_shape const& shape) {
+  bool const is_long = num_accepted > shape.depth;
+  return {at, path, is_long ? shape.depth : num_accepted, is_long ? flag::id_out_of_range : 0u};
+}
+
 /// Looks row b up. Reads nothing of an inactive request.
 DDTREE_HD inline accepted_row find_accepted(batch_view const& batch, accepted const& from,
                                             round_shape const& shape, index_t b) {
-  accepted_row row;
-  row.at = find_row(batch, shape.request_rows(), b);
-  if (!row.at.active) return row;
-  if (from.path != nullptr) row.path = from.path + b * (index_t{shape.depth} + 1);
-  row.count = from.num_accepted[b];
-  if (row.count > shape.depth) {
-    row.count = shape.depth;
-    row.flags = flag::id_out_of_range;
-  }
-  return row;
+  batch_row const at = find_row(batch, shape.request_rows(), b);
+  if (!at.active) return {at};
+  node_t const* const path =
+      from.path != nullptr ? from.path + b * (index_t{shape.depth} + 1) : nullptr;
+  return accepted_by(at, path, from.num_accepted[b], shape);
 }
 
 /// Whether entry r of a path may name this node: a path rises from 0 by at least one per entry, so

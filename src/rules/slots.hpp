@@ -20,15 +20,27 @@ struct place {
 inline constexpr index_t max_page_unit = index_t{1} << 40;
 inline constexpr index_t max_entry_scale = index_t{1} << 20;
 
+/// Of a power of two.
+DDTREE_HD inline int log2_of(index_t power) {
+#if defined(__CUDA_ARCH__)
+  return __ffsll(power) - 1;
+#else
+  return __builtin_ctzll(static_cast<unsigned long long>(power));
+#endif
+}
+
 DDTREE_HD inline place locate(kv_table const& table, index_t request, index_t slot) {
   if (slot < 0) return {};
   if (table.entries.data == nullptr) return {request, slot, slot < table.page_size};
-  index_t const column = slot / table.page_size;
+  // Page sizes are mostly powers of two, and a division is what a look-up costs most of.
+  index_t const size = table.page_size;
+  bool const is_power = (size & (size - 1)) == 0;
+  index_t const column = is_power ? slot >> log2_of(size) : slot / size;
   if (column >= table.columns) return {};
   index_t const entry = load_id(table.entries, request * table.entries.stride + column);
   index_t const unit = entry & table.entry_mask;
   if (unit < 0 || unit > max_page_unit) return {};
-  return {unit * table.entry_scale, slot - column * table.page_size, true};
+  return {unit * table.entry_scale, slot - column * size, true};
 }
 
 /// The row of a slot in tensors seen as [pages * page_size] rows; -1 where there is none.
