@@ -1,55 +1,130 @@
 #!/bin/sh
-# Everything that needs a GPU, in one command: tests/gpu_check.sh [BUILD_DIRECTORY]
+# Everything that needs a GPU, in one command; see usage() below.
 #
-# Builds the preset `dev` where no build directory is given, runs the tests of every CUDA variant,
-# then runs them under compute-sanitizer where it is installed. SANITIZERS chooses its tools
-# (default: memcheck), TESTS the test programs. Ends with one line of counts.
+# The programs, and the environment of each, are those that CMake wrote to
+# BUILD/tests/gpu_programs.txt: one "NAME PROGRAM [VARIABLE=VALUE]..." a line.
 set -u
-cd "$(dirname "$0")/.." || exit
-build=${1:-build/dev}
-tests=${TESTS:-accept accept_draws accept_sampled accept_shard build compact cuda_contract cuda_equality cuda_rules \
-  expand expand_shard link_tree mask round}
-passed=0 failed=0 skipped=0
 
-if [ $# -eq 0 ]; then
-  cmake --preset dev && cmake --build --preset dev || exit
-fi
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || exit
+usage() {
+  cat << 'END'
+usage: tests/gpu_check.sh [--only STAGE[,STAGE]...]... [--build-dir DIR] [-j N]
 
-# Tests look at arrays right after a call, so launches wait.
-export DDTREE_TEST_BACKEND=cuda CUDA_LAUNCH_BLOCKING=1
-run() {  # name command...
-  name=$1
-  shift
-  log=$(mktemp)
-  if "$@" > "$log" 2>&1; then
-    passed=$((passed + 1))
-    echo "passed   $name: $(grep -E 'assertions|ERROR SUMMARY' "$log" | tr '\n' ' ')"
-  elif [ $? -eq 4 ]; then
-    skipped=$((skipped + 1))
-    echo "skipped  $name: $(tail -n 1 "$log")"
-  else
-    failed=$((failed + 1))
-    echo "FAILED   $name"
-    tail -n 40 "$log"
-  fi
-  rm -f "$log"
+Builds for this machine's GPU, runs every test of the CUDA backend, then the test cases tagged
+[small] under compute-sanitizer, and prints a table. Fails if a program failed or was skipped.
+
+  --only STAGE     build, tests, memcheck, racecheck, initcheck or synccheck; all of them without it
+  --build-dir DIR  an existing build, which is not configured anew; default: build/gpu, made here.
+                   Without stage `build` the programs in DIR/tests are enough.
+  -j N             programs that run at once; default 4
+END
 }
 
-for test in $tests; do
-  run "$test" timeout 300 "$build/tests/test_$test"
-done
-if command -v compute-sanitizer > /dev/null; then
-  for tool in ${SANITIZERS:-memcheck}; do
-    for test in $tests; do
-      # Too much work for a sanitizer, on kernels that the others reach too.
-      case $test in accept_draws | cuda_equality) continue ;; esac
-      run "$tool $test" timeout 600 compute-sanitizer --tool "$tool" --error-exitcode 99 \
-        "$build/tests/test_$test"
-    done
-  done
-else
-  echo "compute-sanitizer is not installed: its runs are left out"
+refuse() {
+  echo "gpu_check.sh: $1" >&2
+  usage >&2
+  exit 2
+}
+
+# Runs one program and leaves "RESULT STAGE NAME CASES SKIPPED SECONDS" in LOGS.
+run_one() {  # logs stage build name program environment...
+  logs=$1 stage=$2 build=$3 name=$4 program=$3/tests/$5
+  shift 5
+  log=$logs/$stage.$name.log
+  start=$(date +%s)
+  code=0
+  echo "FAILED $stage $name 0 0 0" > "$logs/$stage.$name.row"  # should this script be stopped
+  if [ "$stage" = tests ]; then
+    env "$@" timeout 470 "$program" > "$log" 2>&1 || code=$?
+  elif env "$@" "$program" --list-tests '[small]' 2>&1 | grep -q '^0 matching'; then
+    echo "none $stage $name 0 0 0" > "$logs/$stage.$name.row"
+    return
+  else
+    env "$@" timeout 470 compute-sanitizer --tool "$stage" --error-exitcode 99 \
+      "$program" '[small]' > "$log" 2>&1 || code=$?
+  fi
+  cases=$(sed -n 's/^All tests passed.* in \([0-9]*\) test cases\{0,1\}).*/\1/p
+    s/^test cases: *\([0-9]*\) .*/\1/p' "$log" | tail -n 1)
+  skips=$(sed -n 's/^\([0-9]*\) of [0-9]* test cases skipped$/\1/p
+    s/^no CUDA device: \([0-9]*\) test cases skipped$/\1/p' "$log" | tail -n 1)
+  case $code in 0) result=passed ;; 4) result=skipped ;; *) result=FAILED ;; esac
+  echo "$result $stage $name ${cases:-0} ${skips:-0} $(($(date +%s) - start))" \
+    > "$logs/$stage.$name.row"
+}
+
+# How xargs comes back to this script, below.
+if [ "${1:-}" = --run-one ]; then
+  shift
+  run_one "$@"
+  exit 0
 fi
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ] && [ "$skipped" -eq 0 ]
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+all='build tests memcheck racecheck initcheck synccheck'
+stages='' build='' jobs=4
+while [ $# -gt 0 ]; do
+  case $1 in
+    --help) usage && exit ;;
+    --only | --build-dir | -j) [ $# -ge 2 ] || refuse "$1 needs a value" ;;
+    *) refuse "unknown argument: $1" ;;
+  esac
+  case $1 in
+    --only)
+      for stage in $(echo "$2" | tr ',' ' '); do
+        case " $all " in *" $stage "*) ;; *) refuse "unknown stage: $stage" ;; esac
+      done
+      stages="$stages $(echo "$2" | tr ',' ' ')"
+      ;;
+    --build-dir) build=$2 ;;
+    -j) jobs=$2 ;;
+  esac
+  shift 2
+done
+case $jobs in '' | 0* | *[!0-9]*) refuse "-j needs a number from 1" ;; esac
+stages=${stages:-$all}
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || exit
+
+build_all() {
+  if [ -z "$build" ]; then
+    build=$root/build/gpu
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+    cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release \
+      -DCMAKE_CUDA_ARCHITECTURES="$capability-real" || return
+  fi
+  cmake --build "$build" --parallel "$(nproc)"
+}
+
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+for stage in $all; do
+  case " $stages " in *" $stage "*) ;; *) continue ;; esac
+  echo "== $stage"
+  if [ "$stage" = build ]; then
+    build_all || exit 1
+    continue
+  fi
+  build=${build:-$root/build/gpu}
+  programs=$build/tests/gpu_programs.txt
+  if [ ! -s "$programs" ]; then
+    echo "no $programs: build with CUDA and tests first" >&2
+    exit 1
+  fi
+  if [ "$stage" != tests ] && ! command -v compute-sanitizer > /dev/null; then
+    echo "FAILED $stage (compute-sanitizer:is:not:installed) 0 0 0" > "$logs/$stage.0.row"
+    continue
+  fi
+  # To xargs a blank at a line's end means that the line goes on.
+  sed 's/ *$//' "$programs" |
+    xargs -L 1 -P "$jobs" sh "$0" --run-one "$logs" "$stage" "$build"
+  for row in "$logs/$stage".*.row; do
+    case $(cat "$row") in FAILED*) echo "-- $row" && tail -n 40 "${row%row}log" ;; esac
+  done
+done
+
+cat "$logs"/*.row 2> /dev/null | awk '
+  BEGIN { format = "%-10s %-28s %-8s %6s %8s %8s\n"
+          printf "\n" format, "stage", "program", "result", "cases", "skipped", "seconds" }
+  { printf format, $2, $3, $1, $4, $5, $6; count[$1]++ }
+  END { printf "%d passed, %d failed, %d skipped, %d without [small] cases\n",
+          count["passed"], count["FAILED"], count["skipped"], count["none"]
+        exit count["FAILED"] + count["skipped"] > 0 || (NR > 0 && count["passed"] == 0) }'
