@@ -33,7 +33,7 @@ struct weight_limit {
 
 }  // namespace
 
-TEST_CASE("build_tree gives the tree worked out by hand", "[build]") {
+TEST_CASE("build_tree gives the tree worked out by hand", "[build][small]") {
   for (auto const& on : contexts_for(operation::build_tree)) {
     CAPTURE(on.name);
     // Depth 1 is a (-1), b (-2); depth 2 is c (-0.5), d (-3).
@@ -55,7 +55,7 @@ TEST_CASE("build_tree gives the tree worked out by hand", "[build]") {
   }
 }
 
-TEST_CASE("build_tree pads a tree that has fewer nodes than its budget", "[build]") {
+TEST_CASE("build_tree pads a tree that has fewer nodes than its budget", "[build][small]") {
   for (auto const& on : contexts_for(operation::build_tree)) {
     CAPTURE(on.name);
     build_call call(on.ctx, single(input_of({{-1.0f, -infinity}}, 3)));
@@ -74,7 +74,7 @@ TEST_CASE("build_tree pads a tree that has fewer nodes than its budget", "[build
   }
 }
 
-TEST_CASE("build_tree breaks ties by the rank path, a prefix first", "[build]") {
+TEST_CASE("build_tree breaks ties by the rank path, a prefix first", "[build][small]") {
   // Every path weighs the sum of its ranks, so that whole families tie.
   std::vector<float> const row = {0.0f, -1.0f, -2.0f};
   auto const c = single(input_of({row, row, row}, 9));
@@ -90,7 +90,7 @@ TEST_CASE("build_tree breaks ties by the rank path, a prefix first", "[build]") 
   }
 }
 
-TEST_CASE("build_tree weighs in multiples of 2^-44, rounded to even", "[build]") {
+TEST_CASE("build_tree weighs in multiples of 2^-44, rounded to even", "[build][small]") {
   // In units of 2^-44: depth 1 is 0 and -0.5 (rounds to 0), depth 2 is -1.5 (rounds to -2).
   float const unit = 0x1p-44f;
   auto const c = single(input_of(
@@ -160,7 +160,7 @@ TEST_CASE("build_tree equals an enumeration of every prefix", "[build]") {
   }
 }
 
-TEST_CASE("build_tree at the ends of every extent", "[build]") {
+TEST_CASE("build_tree at the ends of every extent", "[build][small]") {
   int const budget = GENERATE(0, 1, 31, 32, 33, 64, 256, 1024, 2047);
   int const depth = GENERATE(0, 1, 15, 31);
   int const top_k = GENERATE(1, 2, 64, 1024);
@@ -170,7 +170,8 @@ TEST_CASE("build_tree at the ends of every extent", "[build]") {
   check_everywhere(batch_of(shape, {make_input(rng, row_kind::bf16, shape)}));
 }
 
-TEST_CASE("build_tree of all-equal log-probs goes breadth before depth in path order", "[build]") {
+TEST_CASE("build_tree of all-equal log-probs goes breadth before depth in path order",
+          "[build][small]") {
   auto const shape = make_shape(31, 1024, 1500);
   random_numbers rng(3);
   build_batch const c = batch_of(shape, {make_input(rng, row_kind::equal, shape)});
@@ -182,7 +183,7 @@ TEST_CASE("build_tree of all-equal log-probs goes breadth before depth in path o
   CHECK(tree_values(call.out).parent == std::vector<int>{-1, 0, 1, 2, 2, 2});
 }
 
-TEST_CASE("build_tree of one-hot rows is a chain", "[build]") {
+TEST_CASE("build_tree of one-hot rows is a chain", "[build][small]") {
   auto const shape = make_shape(15, 64, 64);
   random_numbers rng(4);
   build_batch const c = batch_of(shape, {make_input(rng, row_kind::one_hot, shape)});
@@ -190,7 +191,7 @@ TEST_CASE("build_tree of one-hot rows is a chain", "[build]") {
   REQUIRE(expected_trees(c)[0].num_nodes == 16);
 }
 
-TEST_CASE("build_tree takes duplicate ids and token 0 as they come", "[build]") {
+TEST_CASE("build_tree takes duplicate ids and token 0 as they come", "[build][small]") {
   build_input in = input_of({{-1.0f, -1.0f, -1.5f}, {-0.25f, -0.25f, -4.0f}}, 8);
   in.root = 0;
   in.tokens = {{0, 0, 5}, {5, 0, 5}};
@@ -200,7 +201,7 @@ TEST_CASE("build_tree takes duplicate ids and token 0 as they come", "[build]") 
   CHECK(tree_values(call.out).token == std::vector<int>{0, 0, 0, 5, 0, 5, 0, 5, 5});
 }
 
-TEST_CASE("build_tree reads a row up to what is not sound", "[build]") {
+TEST_CASE("build_tree reads a row up to what is not sound", "[build][small]") {
   auto const end = GENERATE(
       row_end{"NaN", not_a_number, 3, true}, row_end{"+inf", infinity, 3, true},
       row_end{"above 0", 0.125f, 3, true}, row_end{"rising", -0.25f, 3, true},
@@ -221,7 +222,7 @@ TEST_CASE("build_tree reads a row up to what is not sound", "[build]") {
   check_everywhere(single(in));
 }
 
-TEST_CASE("build_tree looks no further than nodes and depth allow", "[build]") {
+TEST_CASE("build_tree looks no further than nodes and depth allow", "[build][small]") {
   std::vector<float> const row = {-0.5f, -1.0f, not_a_number, -4.0f};
   build_input in = input_of({row, row, row}, 2);
   SECTION("ranks below the budget") {  // 0 and 1 only
@@ -251,7 +252,7 @@ TEST_CASE("build_tree looks no further than nodes and depth allow", "[build]") {
   }
 }
 
-TEST_CASE("build_tree adds the lowest log-probs without overflow", "[build]") {
+TEST_CASE("build_tree adds the lowest log-probs without overflow", "[build][small]") {
   auto const shape = make_shape(31, 4, 500);
   build_input in;
   in.vocab = 1000;
@@ -268,7 +269,7 @@ TEST_CASE("build_tree adds the lowest log-probs without overflow", "[build]") {
   CHECK(t.log_weight.back() == -8192.0f * 31.0f);
 }
 
-TEST_CASE("build_tree keeps a tree within capacity and max_position", "[build]") {
+TEST_CASE("build_tree keeps a tree within capacity and max_position", "[build][small]") {
   random_numbers rng(6);
   auto const shape = make_shape(6, 8, 40);
   dtype const ids = GENERATE(dtype::i32, dtype::i64);
@@ -292,7 +293,7 @@ TEST_CASE("build_tree keeps a tree within capacity and max_position", "[build]")
   check_everywhere(c);
 }
 
-TEST_CASE("build_tree holds extreme limits without overflow", "[build]") {
+TEST_CASE("build_tree holds extreme limits without overflow", "[build][small]") {
   std::int64_t const lowest = std::numeric_limits<std::int64_t>::min();
   std::int64_t const highest = std::numeric_limits<std::int64_t>::max();
   std::int64_t const longest = std::int64_t{1} << 40;
@@ -320,7 +321,7 @@ TEST_CASE("build_tree holds extreme limits without overflow", "[build]") {
   }
 }
 
-TEST_CASE("build_tree clamps the parameters of each request", "[build]") {
+TEST_CASE("build_tree clamps the parameters of each request", "[build][small]") {
   random_numbers rng(7);
   auto const shape = make_shape(5, 6, 33);
   dtype const ids = GENERATE(dtype::i32, dtype::i64);
@@ -338,7 +339,7 @@ TEST_CASE("build_tree clamps the parameters of each request", "[build]") {
   check_everywhere(c);
 }
 
-TEST_CASE("build_tree puts a chain seed in its place", "[build]") {
+TEST_CASE("build_tree puts a chain seed in its place", "[build][small]") {
   SECTION("worked out by hand") {
     // The chain 0, 00, 000 weighs -1, -5, -9; without it the tree would be 0, 1, 2.
     build_input const in =
@@ -380,7 +381,7 @@ TEST_CASE("build_tree puts a chain seed in its place", "[build]") {
   }
 }
 
-TEST_CASE("build_tree leaves out what is below min_log_weight, inclusively", "[build]") {
+TEST_CASE("build_tree leaves out what is below min_log_weight, inclusively", "[build][small]") {
   build_batch c = single(input_of({{-1.0f, -2.0f, -3.0f}}, 3));
   auto const at =
       GENERATE(weight_limit{-2.0f, 3}, weight_limit{std::nextafter(-2.0f, 0.0f), 2},
@@ -393,7 +394,7 @@ TEST_CASE("build_tree leaves out what is below min_log_weight, inclusively", "[b
   check_everywhere(c);
 }
 
-TEST_CASE("build_tree compares min_log_weight as a fixed-point weight", "[build]") {
+TEST_CASE("build_tree compares min_log_weight as a fixed-point weight", "[build][small]") {
   // -0.4 units round to 0 as does the threshold of -0.3 units, though the float is below it.
   float const unit = 0x1p-44f;
   build_batch c = single(input_of({{-0.4f * unit, -0.6f * unit}}, 2));
@@ -402,7 +403,7 @@ TEST_CASE("build_tree compares min_log_weight as a fixed-point weight", "[build]
   check_everywhere(c);
 }
 
-TEST_CASE("build_tree flags the last rank, the root and what came in", "[build]") {
+TEST_CASE("build_tree flags the last rank, the root and what came in", "[build][small]") {
   build_input in = input_of({{-1.0f, -2.0f, -3.0f}}, 2);
   in.root = GENERATE(-1, 1000, 7);
   in.budget = GENERATE(2, 3);
@@ -421,7 +422,7 @@ TEST_CASE("build_tree flags the last rank, the root and what came in", "[build]"
   check_everywhere(c);
 }
 
-TEST_CASE("build_tree of a batch with inactive requests", "[build]") {
+TEST_CASE("build_tree of a batch with inactive requests", "[build][small]") {
   random_numbers rng(9);
   auto const shape = make_shape(7, 16, 50);
   build_batch c = batch_of(shape, {});
@@ -437,7 +438,7 @@ TEST_CASE("build_tree of a batch with inactive requests", "[build]") {
   check_everywhere(c);
 }
 
-TEST_CASE("build_tree of an empty batch does nothing", "[build]") {
+TEST_CASE("build_tree of an empty batch does nothing", "[build][small]") {
   for (auto const& on : contexts_for(operation::build_tree)) {
     round_shape shape = make_shape(15, 64, 64);
     shape.batch = 0;
@@ -446,7 +447,7 @@ TEST_CASE("build_tree of an empty batch does nothing", "[build]") {
   }
 }
 
-TEST_CASE("build_tree of a request is the same alone and anywhere in a batch", "[build]") {
+TEST_CASE("build_tree of a request is the same alone and anywhere in a batch", "[build][small]") {
   random_numbers rng(10);
   auto const shape = make_shape(15, 64, 300);
   build_input const in = make_input(rng, row_kind::bf16, shape);
@@ -483,7 +484,7 @@ TEST_CASE("build_tree of a request is the same alone and anywhere in a batch", "
   }
 }
 
-TEST_CASE("the first rows of a tree are the trees of smaller budgets", "[build]") {
+TEST_CASE("the first rows of a tree are the trees of smaller budgets", "[build][small]") {
   random_numbers rng(12);
   auto const shape = make_shape(12, 32, 400);
   build_input in = make_input(rng, rng.any_of(row_kinds), shape);
@@ -518,7 +519,7 @@ TEST_CASE("the first rows of a tree are the trees of smaller budgets", "[build]"
 }
 
 TEST_CASE("a tree is closed under prefixes and left siblings, and leaves out no better node",
-          "[build]") {
+          "[build][small]") {
   random_numbers rng(13);
   for (int i = 0; i < 200 / share_of_cases + 1; ++i) {
     auto const shape = make_shape(rng.between(1, 15), rng.between(1, 40), rng.between(1, 600));
@@ -568,7 +569,7 @@ TEST_CASE("a tree is closed under prefixes and left siblings, and leaves out no 
   }
 }
 
-TEST_CASE("build_tree uses any workspace of the size it names", "[build]") {
+TEST_CASE("build_tree uses any workspace of the size it names", "[build][small]") {
   random_numbers rng(14);
   auto const shape = make_shape(15, 64, 200);
   build_batch const c = batch_of(
@@ -590,7 +591,7 @@ TEST_CASE("build_tree uses any workspace of the size it names", "[build]") {
   }
 }
 
-TEST_CASE("the workspace of build_tree grows with every extent", "[build]") {
+TEST_CASE("the workspace of build_tree grows with every extent", "[build][small]") {
   for (auto const& on : contexts_for(operation::build_tree)) {
     auto const bytes = [&](auto change) {
       round_shape s = make_shape(7, 32, 100);
@@ -623,7 +624,7 @@ struct bad_build {
 
 }  // namespace
 
-TEST_CASE("build_tree names the argument at fault and writes nothing", "[build]") {
+TEST_CASE("build_tree names the argument at fault and writes nothing", "[build][small]") {
   std::vector<bad_build> const all = {
       {"build_tree: context.threads < 1", [](build_call& c) { c.ctx = ddtree::context::cpu(0); }},
       {"build_tree: shape.batch outside [0, 65535]", [](build_call& c) { c.shape.batch = 65536; }},
@@ -675,7 +676,7 @@ TEST_CASE("build_tree names the argument at fault and writes nothing", "[build]"
   }
 }
 
-TEST_CASE("build_tree wants every array that has elements, and its workspace", "[build]") {
+TEST_CASE("build_tree wants every array that has elements, and its workspace", "[build][small]") {
   for (auto const& on : contexts_for(operation::build_tree)) {
     CAPTURE(on.name);
     build_call call(on.ctx, single(input_of({{-1.0f}}, 1)));
@@ -716,7 +717,7 @@ TEST_CASE("build_tree wants every array that has elements, and its workspace", "
   }
 }
 
-TEST_CASE("build_tree and link_tree know their variants", "[build]") {
+TEST_CASE("build_tree and link_tree know their variants", "[build][small]") {
   round_shape const shape = make_shape(3, 4, 5);
   auto const cpu = ddtree::context::cpu();
   for (operation const op : {operation::build_tree, operation::link_tree}) {

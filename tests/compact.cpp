@@ -38,7 +38,7 @@ TEST_CASE("compact_kv moves accepted rows in every layout and touches nothing el
   }
 }
 
-TEST_CASE("compact_kv takes the page out of an entry by mask and scale", "[compact]") {
+TEST_CASE("compact_kv takes the page out of an entry by mask and scale", "[compact][small]") {
   for (auto const& context : contexts_for(operation::compact_kv)) {
     for (dtype type : {dtype::i32, dtype::i64}) {
       scene s = paged_scene(7, layouts[0], 4);
@@ -63,7 +63,7 @@ TEST_CASE("compact_kv takes the page out of an entry by mask and scale", "[compa
   }
 }
 
-TEST_CASE("compact_kv moves rows of a contiguous cache, a page per request", "[compact]") {
+TEST_CASE("compact_kv moves rows of a contiguous cache, a page per request", "[compact][small]") {
   for (auto const& context : contexts_for(operation::compact_kv)) {
     for (unsigned seed = 0; seed < 8; ++seed) {
       scene s = paged_scene(seed, layouts[0], 64);
@@ -76,7 +76,7 @@ TEST_CASE("compact_kv moves rows of a contiguous cache, a page per request", "[c
   }
 }
 
-TEST_CASE("compact_kv widens before it multiplies", "[compact]") {
+TEST_CASE("compact_kv widens before it multiplies", "[compact][small]") {
   // Page 3 of pages 2^30 bytes apart; the memory that is there is page 3 alone.
   random_numbers random(8);
   scene s;
@@ -93,7 +93,7 @@ TEST_CASE("compact_kv widens before it multiplies", "[compact]") {
   }
 }
 
-TEST_CASE("compact_kv moves paths of up to 31 nodes in wide trees", "[compact]") {
+TEST_CASE("compact_kv moves paths of up to 31 nodes in wide trees", "[compact][small]") {
   for (auto const& context : contexts_for(operation::compact_kv)) {
     for (std::int32_t budget : {31, 40, 2047}) {
       for (unsigned seed = 0; seed < 5; ++seed) {
@@ -117,7 +117,7 @@ TEST_CASE("compact_kv moves paths of up to 31 nodes in wide trees", "[compact]")
   }
 }
 
-TEST_CASE("compact_kv looks nothing up for a chain", "[compact]") {
+TEST_CASE("compact_kv looks nothing up for a chain", "[compact][small]") {
   scene s = paged_scene(1, layouts[0], 16);
   for (auto& e : s.entries) e.path = {0, 1, 2, 3, 4, 5, 6, 7};
   s.entries[1].path = {0};
@@ -134,7 +134,7 @@ TEST_CASE("compact_kv looks nothing up for a chain", "[compact]") {
 }
 
 TEST_CASE("compact_kv looks no row in place up, nor a tensor that has nothing to move",
-          "[compact]") {
+          "[compact][small]") {
   scene s = paged_scene(1, layouts[0], 1);
   s.lengths = {10, 11, 12};
   for (auto& e : s.entries) e.path = {0, 1, 2, 7};
@@ -153,7 +153,7 @@ TEST_CASE("compact_kv looks no row in place up, nor a tensor that has nothing to
 }
 
 TEST_CASE("compact_kv leaves dead rows alone, though their tables point at live pages",
-          "[compact]") {
+          "[compact][small]") {
   scene s = paged_scene(5, layouts[0], 4);
   s.shape.batch = 5;
   s.shape.requests = 5;
@@ -182,7 +182,7 @@ TEST_CASE("compact_kv leaves dead rows alone, though their tables point at live 
   }
 }
 
-TEST_CASE("compact_kv over no rows does nothing", "[compact]") {
+TEST_CASE("compact_kv over no rows does nothing", "[compact][small]") {
   scene s = paged_scene(5, layouts[0], 4);
   s.shape.batch = 0;
   s.shape.requests = 3;
@@ -195,7 +195,7 @@ TEST_CASE("compact_kv over no rows does nothing", "[compact]") {
 }
 
 TEST_CASE("compact_kv skips and flags rows outside table or tensor, and moves the others",
-          "[compact]") {
+          "[compact][small]") {
   for (auto const& context : contexts_for(operation::compact_kv)) {
     for (unsigned seed = 0; seed < 6; ++seed) {
       for (int fault : {0, 1, 2, 3}) {
@@ -225,7 +225,7 @@ TEST_CASE("compact_kv skips and flags rows outside table or tensor, and moves th
   }
 }
 
-TEST_CASE("compact_kv skips and flags path entries that are no path", "[compact]") {
+TEST_CASE("compact_kv skips and flags path entries that are no path", "[compact][small]") {
   scene const good = paged_scene(2, layouts[0], 4);
   for (auto const& context : contexts_for(operation::compact_kv)) {
     for (number bad : {number{-1}, number{1}, number{21}, number{1} << 30, -(number{1} << 31)}) {
@@ -244,7 +244,7 @@ TEST_CASE("compact_kv skips and flags path entries that are no path", "[compact]
   }
 }
 
-TEST_CASE("compact_kv holds num_accepted to depth", "[compact]") {
+TEST_CASE("compact_kv holds num_accepted to depth", "[compact][small]") {
   scene s = paged_scene(2, layouts[0], 4);
   s.entries[2].path = {0, 2, 3, 5, 7, 9, 11, 13, 15, 17};  // the last two are not in the array
   scene expected = s;
@@ -258,7 +258,7 @@ TEST_CASE("compact_kv holds num_accepted to depth", "[compact]") {
   }
 }
 
-TEST_CASE("compact_kv skips and flags tensors that are none", "[compact]") {
+TEST_CASE("compact_kv skips and flags tensors that are none", "[compact][small]") {
   scene const s = paged_scene(2, layouts[0], 4);
   for (auto const& context : contexts_for(operation::compact_kv)) {
     buffer<unsigned char> memory(context.ctx, s.memory);
@@ -282,7 +282,7 @@ TEST_CASE("compact_kv skips and flags tensors that are none", "[compact]") {
   }
 }
 
-TEST_CASE("compact_kv gives a request the same bytes alone and in a batch", "[compact]") {
+TEST_CASE("compact_kv gives a request the same bytes alone and in a batch", "[compact][small]") {
   for (auto const& context : contexts_for(operation::compact_kv)) {
     for (unsigned seed = 20; seed < 24; ++seed) {
       scene const all = paged_scene(seed, layouts[0], 5);
@@ -314,7 +314,7 @@ scene slot_scene(unsigned seed) {
 }  // namespace
 
 TEST_CASE("compact_kv permutes a slot list: accepted first, the others in their old order",
-          "[compact]") {
+          "[compact][small]") {
   for (auto const& context : contexts_for(operation::compact_kv)) {
     for (dtype type : {dtype::i32, dtype::i64}) {
       for (unsigned seed = 0; seed < 40; ++seed) {
@@ -339,7 +339,8 @@ TEST_CASE("compact_kv permutes a slot list: accepted first, the others in their 
   }
 }
 
-TEST_CASE("compact_kv keeps the marks of a permuted slot list, and needs no tensor", "[compact]") {
+TEST_CASE("compact_kv keeps the marks of a permuted slot list, and needs no tensor",
+          "[compact][small]") {
   scene s = slot_scene(3);
   s.tensors.clear();
   s.entries[0] = {2, {0, 3, 4, 8}};
@@ -359,7 +360,8 @@ TEST_CASE("compact_kv keeps the marks of a permuted slot list, and needs no tens
   }
 }
 
-TEST_CASE("compact_kv permutes nothing where an accepted slot is outside the list", "[compact]") {
+TEST_CASE("compact_kv permutes nothing where an accepted slot is outside the list",
+          "[compact][small]") {
   scene s = slot_scene(4);
   s.entries[0] = {2, {0, 3, 9}};
   s.entries[1] = {0, {0, 3, 9}};
@@ -385,7 +387,7 @@ TEST_CASE("compact_kv permutes nothing where an accepted slot is outside the lis
   }
 }
 
-TEST_CASE("compact_kv permutes nothing where the path does not rise", "[compact]") {
+TEST_CASE("compact_kv permutes nothing where the path does not rise", "[compact][small]") {
   std::vector<std::vector<number>> const paths{
       {0, 4, 4}, {0, 5, 3}, {0, -1, 3}, {0, 0, 3}, {0, 2, 21}};
   for (auto const& path : paths) {
@@ -401,7 +403,7 @@ TEST_CASE("compact_kv permutes nothing where the path does not rise", "[compact]
   }
 }
 
-TEST_CASE("compact_kv moves the tensors of one table and permutes another", "[compact]") {
+TEST_CASE("compact_kv moves the tensors of one table and permutes another", "[compact][small]") {
   for (auto const& context : contexts_for(operation::compact_kv)) {
     scene s = paged_scene(11, layouts[6], 1);  // rows under table 0, scales under table 1
     s.index_only = {false, true};
@@ -515,7 +517,7 @@ oracle::bytes expected_rows(row_scene const& s, oracle::bytes const& from, index
 
 }  // namespace
 
-TEST_CASE("compact_rows copies root and accepted rows in place", "[compact]") {
+TEST_CASE("compact_rows copies root and accepted rows in place", "[compact][small]") {
   row_scene const s;
   random_numbers random(1);
   index_t const width = s.shape.width();
@@ -537,7 +539,7 @@ TEST_CASE("compact_rows copies root and accepted rows in place", "[compact]") {
   }
 }
 
-TEST_CASE("compact_rows copies root and accepted rows to other memory", "[compact]") {
+TEST_CASE("compact_rows copies root and accepted rows to other memory", "[compact][small]") {
   row_scene const s;
   random_numbers random(1);
   index_t const width = s.shape.width();
@@ -559,7 +561,7 @@ TEST_CASE("compact_rows copies root and accepted rows to other memory", "[compac
   }
 }
 
-TEST_CASE("compact_rows finds packed rows by row_offset", "[compact]") {
+TEST_CASE("compact_rows finds packed rows by row_offset", "[compact][small]") {
   row_scene const s;
   random_numbers random(2);
   for (auto const& context : contexts_for(operation::compact_rows)) {
@@ -581,7 +583,7 @@ TEST_CASE("compact_rows finds packed rows by row_offset", "[compact]") {
   }
 }
 
-TEST_CASE("compact_rows skips and flags what is out of range", "[compact]") {
+TEST_CASE("compact_rows skips and flags what is out of range", "[compact][small]") {
   row_scene s;
   s.entries = {{3, {0, 2, 12, 6}}, {1, {0, 3}}, {0, {0, 1, 3, 4, 5, 6, 9}}};
   random_numbers random(3);
@@ -657,7 +659,7 @@ oracle::bytes expected_states(state_buffers const& buffers, oracle::bytes to,
 }  // namespace
 
 TEST_CASE("compact_state copies the state of the accepted node to the request's slot",
-          "[compact]") {
+          "[compact][small]") {
   row_scene const s;  // batch rows: request 3 with nodes 0 2 5 11, dead, request 0 with the root
   for (auto const& context : contexts_for(operation::compact_state)) {
     for (dtype type : {dtype::i32, dtype::i64}) {
@@ -684,7 +686,7 @@ TEST_CASE("compact_state copies the state of the accepted node to the request's 
   }
 }
 
-TEST_CASE("compact_state skips -1 silently and flags what is out of range", "[compact]") {
+TEST_CASE("compact_state skips -1 silently and flags what is out of range", "[compact][small]") {
   row_scene s;
   s.shape.batch = 6;
   s.shape.requests = 6;
@@ -722,7 +724,7 @@ TEST_CASE("compact_state skips -1 silently and flags what is out of range", "[co
   }
 }
 
-TEST_CASE("compact_state flags a bad path entry and a tensor without memory", "[compact]") {
+TEST_CASE("compact_state flags a bad path entry and a tensor without memory", "[compact][small]") {
   row_scene s;
   s.entries = {{3, {0, 2, 12}}, {1, {0, 2}}, {0, {0}}};
   for (auto const& context : contexts_for(operation::compact_state)) {
@@ -749,7 +751,7 @@ TEST_CASE("compact_state flags a bad path entry and a tensor without memory", "[
 
 // ---- advance
 
-TEST_CASE("advance adds what each live request emitted, the bonus included", "[compact]") {
+TEST_CASE("advance adds what each live request emitted, the bonus included", "[compact][small]") {
   round_shape const shape{
       .batch = 5, .vocab = 10, .depth = 5, .top_k = 1, .budget = 11, .requests = 7};
   std::vector<batch_entry> const entries{
@@ -768,7 +770,7 @@ TEST_CASE("advance adds what each live request emitted, the bonus included", "[c
 }
 
 TEST_CASE("advance adds to another array than the batch's, and leaves bad lengths alone",
-          "[compact]") {
+          "[compact][small]") {
   round_shape const shape{.batch = 3, .vocab = 10, .depth = 5, .top_k = 1, .budget = 11};
   std::vector<batch_entry> const entries{{0, {0, 2, 5}}, {1, {0, 1}}, {2, {0, 4}}};
   number const far = (number{1} << 40) + 1;
@@ -797,7 +799,7 @@ void check_refused(ddtree::status const& s, char const* message,
 
 }  // namespace
 
-TEST_CASE("compact_kv refuses bad arguments by name", "[compact]") {
+TEST_CASE("compact_kv refuses bad arguments by name", "[compact][small]") {
   auto const ctx = ddtree::context::cpu();
   scene const s = paged_scene(2, layouts[0], 1);
   buffer<unsigned char> memory(ctx, s.memory);
@@ -851,7 +853,7 @@ TEST_CASE("compact_kv refuses bad arguments by name", "[compact]") {
   CHECK(batch.flags() == std::vector<std::uint32_t>(3, earlier));
 }
 
-TEST_CASE("compact_rows refuses bad arguments by name", "[compact]") {
+TEST_CASE("compact_rows refuses bad arguments by name", "[compact][small]") {
   auto const ctx = ddtree::context::cpu();
   row_scene const s;
   buffer<unsigned char> rows(ctx, 36 * 6);
@@ -886,7 +888,7 @@ TEST_CASE("compact_rows refuses bad arguments by name", "[compact]") {
   CHECK(rows.values() == before);
 }
 
-TEST_CASE("compact_state and advance refuse bad arguments by name", "[compact]") {
+TEST_CASE("compact_state and advance refuse bad arguments by name", "[compact][small]") {
   auto const ctx = ddtree::context::cpu();
   row_scene const s;
   accepted_batch batch(ctx, dtype::i32, s.shape, s.entries, s.lengths);

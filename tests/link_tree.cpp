@@ -138,7 +138,7 @@ link_input make_links(random_numbers& rng, int nodes, round_shape const& shape) 
 
 }  // namespace
 
-TEST_CASE("link_tree completes a tree worked out by hand", "[build]") {
+TEST_CASE("link_tree completes a tree worked out by hand", "[build][small]") {
   link_input in;
   in.vocab = 50;
   in.parents = {12345, 0, 0, 1, 0, 1};
@@ -194,7 +194,7 @@ TEST_CASE("link_tree equals the oracle on random trees", "[build]") {
   }
 }
 
-TEST_CASE("link_tree stops at the first node that is not sound", "[build]") {
+TEST_CASE("link_tree stops at the first node that is not sound", "[build][small]") {
   random_numbers rng(22);
   auto const shape = make_shape(3, 1, 7, 10);
   link_input chain;
@@ -225,7 +225,7 @@ TEST_CASE("link_tree stops at the first node that is not sound", "[build]") {
   check_links(c);
 }
 
-TEST_CASE("link_tree of what build_tree made gives its links again", "[build]") {
+TEST_CASE("link_tree of what build_tree made gives its links again", "[build][small]") {
   random_numbers rng(23);
   auto const shape = make_shape(15, 32, 255);
   build_input const in = make_input(rng, row_kind::bf16, shape);
@@ -243,7 +243,7 @@ TEST_CASE("link_tree of what build_tree made gives its links again", "[build]") 
   }
 }
 
-TEST_CASE("link_tree names the argument at fault", "[build]") {
+TEST_CASE("link_tree names the argument at fault", "[build][small]") {
   for (auto const& on : contexts_for(operation::link_tree)) {
     CAPTURE(on.name);
     random_numbers rng(24);

@@ -254,7 +254,7 @@ void check(mask_case const& c) {
 
 }  // namespace
 
-TEST_CASE("write_mask gives the masks worked out by hand", "[mask]") {
+TEST_CASE("write_mask gives the masks worked out by hand", "[mask][small]") {
   // Node 1 and node 2 are children of the root, node 3 is a child of node 1; row 4 is padding.
   mask_case c;
   c.shape = make_shape(1, 4);
@@ -283,7 +283,7 @@ TEST_CASE("write_mask gives the masks worked out by hand", "[mask]") {
   }
 }
 
-TEST_CASE("write_mask writes every kind, type and region of every width", "[mask]") {
+TEST_CASE("write_mask writes every kind, type and region of every width", "[mask][small]") {
   int const budget = GENERATE(0, 30, 31, 32, 64);
   auto const where = GENERATE(region::tree, region::full, region::recent);
   auto const form = GENERATE(range(0, 5));
@@ -318,7 +318,7 @@ TEST_CASE("write_mask writes trees of 1025 and 2048 rows", "[mask]") {
   check(random_case(rng, 2047, {45}, {where, 2093, 0}, bits));
 }
 
-TEST_CASE("write_mask ends at the columns that there are", "[mask]") {
+TEST_CASE("write_mask ends at the columns that there are", "[mask][small]") {
   auto const where = GENERATE(region::full, region::recent);
   random_numbers rng(78);
   for (encoding const& as : encodings) {
@@ -335,7 +335,7 @@ TEST_CASE("write_mask ends at the columns that there are", "[mask]") {
   }
 }
 
-TEST_CASE("write_mask takes caches and windows of any length", "[mask]") {
+TEST_CASE("write_mask takes caches and windows of any length", "[mask][small]") {
   auto const where = GENERATE(region::tree, region::full, region::recent);
   index_t const longest = index_t{1} << 40;
   random_numbers rng(79);
@@ -349,7 +349,7 @@ TEST_CASE("write_mask takes caches and windows of any length", "[mask]") {
   }
 }
 
-TEST_CASE("write_mask writes a request past the longest cache as inactive", "[mask]") {
+TEST_CASE("write_mask writes a request past the longest cache as inactive", "[mask][small]") {
   random_numbers rng(80);
   auto c = random_case(rng, 9, {5, inactive}, {region::full, 64, 0}, bits);
   c.ids = dtype::i64;
@@ -364,7 +364,7 @@ TEST_CASE("write_mask writes a request past the longest cache as inactive", "[ma
   }
 }
 
-TEST_CASE("write_mask looks a row's request up", "[mask]") {
+TEST_CASE("write_mask looks a row's request up", "[mask][small]") {
   dtype const ids = GENERATE(dtype::i32, dtype::i64);
   random_numbers rng(81);
   auto c = random_case(rng, 12, {50, 7, inactive, inactive}, {region::full, 80, 0}, boolean);
@@ -383,7 +383,7 @@ TEST_CASE("write_mask looks a row's request up", "[mask]") {
 }
 
 TEST_CASE("write_mask rounds the masked value to the type, a finite one to a finite one",
-          "[mask]") {
+          "[mask][small]") {
   // Values worked out by hand; ties go to even.
   auto const as = GENERATE(encoding{mask_kind::additive, dtype::f32, -1e9f, 0xce6e6b28u},
                            encoding{mask_kind::additive, dtype::f32, -0x1.fffffep127f, 0xff7fffffu},
@@ -404,7 +404,7 @@ TEST_CASE("write_mask rounds the masked value to the type, a finite one to a fin
   check(random_case(rng, 20, {5, 30}, {region::full, 60, 0}, as));
 }
 
-TEST_CASE("write_mask does not trust bits past the width", "[mask]") {
+TEST_CASE("write_mask does not trust bits past the width", "[mask][small]") {
   random_numbers rng(83);
   for (auto const where : {region::tree, region::full, region::recent}) {
     auto const c = random_case(rng, 36, {9, 20}, {where, 100, 0}, bits);
@@ -477,7 +477,7 @@ TEST_CASE("write_mask of a request is the same alone and anywhere in a batch", "
   }
 }
 
-TEST_CASE("write_mask names the argument at fault and writes nothing", "[mask]") {
+TEST_CASE("write_mask names the argument at fault and writes nothing", "[mask][small]") {
   struct bad_call {
     char const* message;
     std::function<void(mask_call&)> change;
@@ -692,7 +692,7 @@ void add_table(random_numbers& rng, inputs_case& c, int columns, int page_size) 
 
 }  // namespace
 
-TEST_CASE("write_verify_inputs gives the rows worked out by hand", "[mask]") {
+TEST_CASE("write_verify_inputs gives the rows worked out by hand", "[mask][small]") {
   for (auto const& on : contexts_for(operation::write_verify_inputs)) {
     CAPTURE(on.name);
     inputs_case c;
@@ -708,7 +708,7 @@ TEST_CASE("write_verify_inputs gives the rows worked out by hand", "[mask]") {
   }
 }
 
-TEST_CASE("write_verify_inputs writes every padding mode, id type and stride", "[mask]") {
+TEST_CASE("write_verify_inputs writes every padding mode, id type and stride", "[mask][small]") {
   auto const padding =
       GENERATE(padding_slot::minus_one, padding_slot::dummy, padding_slot::in_sequence);
   dtype const ids = GENERATE(dtype::i32, dtype::i64);
@@ -752,7 +752,8 @@ TEST_CASE("write_verify_inputs writes every padding mode, id type and stride", "
   }
 }
 
-TEST_CASE("write_verify_inputs takes any entry, and none of an inactive request's", "[mask]") {
+TEST_CASE("write_verify_inputs takes any entry, and none of an inactive request's",
+          "[mask][small]") {
   std::int64_t const lowest = std::numeric_limits<std::int64_t>::min();
   std::int64_t const highest = std::numeric_limits<std::int64_t>::max();
   for (auto const& on : contexts_for(operation::write_verify_inputs)) {
@@ -775,7 +776,7 @@ TEST_CASE("write_verify_inputs takes any entry, and none of an inactive request'
   }
 }
 
-TEST_CASE("write_verify_inputs writes what is wanted alone", "[mask]") {
+TEST_CASE("write_verify_inputs writes what is wanted alone", "[mask][small]") {
   random_numbers rng(93);
   auto const c = random_inputs(rng, 12, {3, 9});
   for (auto const& on : contexts_for(operation::write_verify_inputs)) {
@@ -795,7 +796,7 @@ TEST_CASE("write_verify_inputs writes what is wanted alone", "[mask]") {
   }
 }
 
-TEST_CASE("write_verify_inputs names the argument at fault and writes nothing", "[mask]") {
+TEST_CASE("write_verify_inputs names the argument at fault and writes nothing", "[mask][small]") {
   struct bad_call {
     char const* message;
     std::function<void(inputs_call&)> change;
@@ -856,7 +857,7 @@ TEST_CASE("write_verify_inputs names the argument at fault and writes nothing", 
   }
 }
 
-TEST_CASE("write_mask and write_verify_inputs know their variants", "[mask]") {
+TEST_CASE("write_mask and write_verify_inputs know their variants", "[mask][small]") {
   auto const cpu = ddtree::context::cpu();
   for (operation const op : {operation::write_mask, operation::write_verify_inputs}) {
     CHECK(std::string(ddtree::selected(cpu, op, make_shape(1, 64))) == "cpu");
