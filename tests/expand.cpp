@@ -396,6 +396,13 @@ TEST_CASE("expand translates draft ids with a vocab_map", "[expand]") {
     c.vocab_map = {{6, 2, 6, 1}};
     CHECK(check_everywhere(c).token == std::vector<ddtree::token_t>{6, 2, 6, 1});
   }
+  SECTION("columns beyond the map are padding") {
+    c.shape = expand_shape(1, 9, 1, 4);
+    c.set_row(0, {1.0f, 2.0f, 3.0f});
+    c.columns = 7;
+    c.vocab_map = {{3, 2, 8}};
+    CHECK(check_everywhere(c).token == std::vector<ddtree::token_t>{8, 2, 3, 0});
+  }
   SECTION("as many columns as the vocabulary unless said") {
     c.shape = expand_shape(1, 4, 1, 4);
     c.set_row(0, {1.0f, 2.0f, 3.0f, 4.0f});

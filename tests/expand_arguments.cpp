@@ -191,6 +191,11 @@ TEST_CASE("expand names the argument at fault", "[expand]") {
     call.options.vocab_map = {call.logits.data(), dtype::bf16};
     want = "expand: options.vocab_map is neither i32 nor i64";
   }
+  SECTION("draft_vocab") {
+    call.options.vocab_map = {call.logits.data(), dtype::i32};
+    call.options.draft_vocab = 11;
+    want = "expand: draft.vocab < options.draft_vocab";
+  }
   SECTION("token") {
     call.candidates.token = nullptr;
     want = "expand: out.token is null";
@@ -261,10 +266,15 @@ TEST_CASE("expand_shard names the argument at fault", "[expand][shards]") {
                  ddtree::vocab_ranges{{{0, 10, far}, {}}});
     want = "expand_shard: ranges beyond the vocabulary";
   }
-  SECTION("range beyond the largest vocabulary, with a vocab_map") {
+  SECTION("range beyond the draft vocabulary, with a vocab_map") {
     call.options.vocab_map = {call.logits.data(), dtype::i32};
-    call.ranges.range[0].global_begin = ddtree::max_vocab - 9;
+    call.options.draft_vocab = 12;
+    call.ranges.range[0].global_begin = 3;
     want = "expand_shard: ranges beyond the vocabulary";
+  }
+  SECTION("a vocab_map of unknown length") {
+    call.options.vocab_map = {call.logits.data(), dtype::i32};
+    want = "expand_shard: options.draft_vocab is not given";
   }
   SECTION("ranges of the same ids") {
     call.ranges = {{{0, 5, 0}, {5, 5, 4}}};
@@ -292,6 +302,14 @@ TEST_CASE("expand_shard names the argument at fault", "[expand][shards]") {
 TEST_CASE("expand_merge names the argument at fault", "[expand][shards]") {
   sound_calls call;
   std::string want;
+  SECTION("a vocab_map of unknown length") {
+    call.options.vocab_map = {call.logits.data(), dtype::i32};
+    want = "expand_merge: options.draft_vocab is not given";
+  }
+  SECTION("draft_vocab") {
+    call.options.draft_vocab = GENERATE(index_t{-1}, ddtree::max_vocab + 1);
+    want = "expand_merge: options.draft_vocab outside [0, 4194304]";
+  }
   SECTION("ranks") {
     call.from.ranks = 0;
     want = "expand_merge: all_ranks.ranks < 1";

@@ -233,3 +233,39 @@ TEST_CASE("expand_merge stays in range whatever a contribution holds", "[expand]
     }
   }
 }
+
+TEST_CASE("expand_merge ends a row at an id that nobody drafted", "[expand][shards]") {
+  // One rank, one row of six slots; the map has eight entries.
+  auto const shape = expand_shape(1, 50, 1, 6);
+  std::vector<std::int64_t> const map{40, 41, 42, 43, 44, 45, 46, 47};
+  for (auto const& [name, ctx] : contexts_for(operation::expand_merge)) {
+    for (bool const mapped : {false, true}) {
+      std::int32_t const id_end = mapped ? 8 : 50;
+      for (std::int32_t const damaged : {id_end, -1, std::numeric_limits<std::int32_t>::max()}) {
+        CAPTURE(name, mapped, damaged);
+        std::vector<float> const logits{5, 4, 3, 2, 1, 0};
+        std::vector<std::int32_t> const ids{id_end - 1, 0, damaged, 3, 4, 5};
+        float const max_and_sum[] = {5, 2};
+        std::vector<std::uint32_t> words(ddtree::expand_shard_bytes(shape) / 4, 0);
+        std::memcpy(&words[0], logits.data(), 24);
+        std::memcpy(&words[6], ids.data(), 24);
+        std::memcpy(&words[12], max_and_sum, 8);
+        buffer<std::uint32_t> all(ctx, words);
+        buffer<std::int64_t> map_memory(ctx, map);
+        buffer<unsigned char> scratch(ctx, ddtree::expand_merge_workspace_bytes(ctx, shape, 1));
+        candidate_buffers out(ctx, shape);
+        ddtree::expand_options options;
+        if (mapped) options.vocab_map = map_memory.data();
+        options.draft_vocab = 8;
+        REQUIRE(ddtree::expand_merge(ctx, shape, {}, {all.data(), 1, 0}, out.view(),
+                                     scratch.as_workspace(), options));
+        std::vector<ddtree::token_t> want{49, 0, 0, 0, 0, 0};
+        if (mapped) want = {47, 40, 0, 0, 0, 0};
+        CHECK(out.token.values() == want);
+        CHECK(out.log_prob.values()[1] > -inf);
+        CHECK(out.log_prob.values()[2] == -inf);
+        CHECK(out.flags.values()[0] == ddtree::flag::id_out_of_range);
+      }
+    }
+  }
+}

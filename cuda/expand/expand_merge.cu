@@ -19,6 +19,8 @@ struct gathered_row {
   rules::expand_shard_layout at;
   index_t row;
   std::int32_t top_k;
+  index_t id_end;
+  std::uint32_t* flags;  // of the request
 
   /// The contribution of a rank, in elements of T.
   template <class T>
@@ -27,8 +29,8 @@ struct gathered_row {
     return reinterpret_cast<T const*>(bytes + rank * all_ranks.rank_stride_bytes);
   }
 
-  /// A warp per rank. A list ends at its first -inf (or at NaN or an id below 0, in a contribution
-  /// that was damaged on its way).
+  /// A warp per rank. A list ends at its first -inf (or at NaN or an id out of range, in a
+  /// contribution that was damaged on its way).
   template <int Threads, class Body>
   __device__ void for_each_packet(Body body) const {
     for (index_t rank = warp_index(); rank < all_ranks.ranks; rank += warps_of<Threads>) {
@@ -75,12 +77,17 @@ struct gathered_row {
     }
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      bool const ends = !(logit[u] > rules::minus_infinity) || id[u] < 0;
+      bool const is_last = !(logit[u] > rules::minus_infinity);
+      bool const ends = is_last || id[u] < 0 || id[u] >= id_end;
       unsigned const end_lanes = __ballot_sync(all_lanes, ends);
       unsigned const up_to_mine = (2u << lane_index()) - 1u;
       float x[1] = {(end_lanes & up_to_mine) == 0 ? logit[u] : rules::minus_infinity};
       body(id[u], x);
-      if (end_lanes != 0) return false;
+      if (end_lanes != 0) {
+        bool const damaged = !is_last && (end_lanes & up_to_mine) == 1u << lane_index();
+        raise_flags(flags, damaged ? flag::id_out_of_range : 0u);
+        return false;
+      }
     }
     return true;
   }
@@ -101,8 +108,12 @@ __global__ __launch_bounds__(row_threads, row_blocks_per_multiprocessor) void ex
   std::uint32_t count = 0;
   if (request.active) {
     r = reciprocal_temperature(call.options, request.request);
-    gathered_row const row{call.all_ranks, rules::expand_layout(call.shape), task.row,
-                           call.shape.top_k};
+    gathered_row const row{call.all_ranks,
+                           rules::expand_layout(call.shape),
+                           task.row,
+                           call.shape.top_k,
+                           rules::draft_ids(call.options, call.shape.vocab),
+                           call.out.flags + task.b};
     sum = row.sum();
     count = select_top_k<row_threads>(row, static_cast<std::uint32_t>(call.shape.top_k),
                                       lowest_finite_key, memory.top_k);

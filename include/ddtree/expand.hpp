@@ -21,10 +21,14 @@ struct expand_options {
   float temperature = 1.0f;
   /// [requests], the same by request; takes precedence where bound.
   float const* temperature_by_request = nullptr;
-  /// [draft.vocab], for a drafter with a vocabulary of its own: draft id to target id. -1 = the
+  /// [draft_vocab], for a drafter with a vocabulary of its own: draft id to target id. -1 = the
   /// target has no such token: left out of the top_k and of the normalising sum, whatever its logit
   /// is. An entry outside [-1, shape.vocab) counts as -1 and sets id_out_of_range.
   ids_in vocab_map = {};
+  /// Entries of vocab_map, without which it is not used: draft ids are those below it. 0 = the
+  /// columns of expand's draft logits; expand_shard and expand_merge, which see a part of them or
+  /// none, need it.
+  index_t draft_vocab = 0;
   /// [depth, top_k], added to the log-probs in rank order, for calibration:
   /// lp_r = min(lp_r + bias_r, 0, lp_(r-1)). So ranks never rise. NaN counts as 0; -inf stays.
   float const* bias = nullptr;
@@ -51,8 +55,8 @@ DDTREE_API std::size_t expand_workspace_bytes(context const& ctx,
 /// @param shape    batch, vocab, depth, top_k are used.
 /// @param batch    cache_len is optional here (it only marks inactive rows).
 /// @param draft    [batch, depth] rows, row (b, d - 1) predicts depth d. Without a vocab_map,
-///                 draft.vocab must be at least shape.vocab; with one, all its columns are draft
-///                 ids. draft.vocab is at most 4,194,304.
+///                 draft.vocab must be at least shape.vocab; with one, at least draft_vocab.
+///                 draft.vocab is at most 4,194,304.
 /// @param out      candidates, all three arrays bound. Without rows (batch or depth 0) the arrays
 ///                 that have no elements, and draft.data, may be null.
 /// @param scratch  `expand_workspace_bytes`.
@@ -73,9 +77,9 @@ DDTREE_API std::size_t expand_shard_workspace_bytes(context const& ctx,
 /// into one contiguous buffer; after the engine's all-gather every rank calls `expand_merge`.
 ///
 /// @param shard   [batch, depth] rows of this rank's columns; vocab = its columns, must be given.
-/// @param ranges  which columns are which ids; ids must lie below shape.vocab unless a vocab_map
-///                translates them (it is indexed by the global draft id). The two must not share
-///                an id. May be empty: then shard.data may be null.
+/// @param ranges  which columns are which ids; ids must lie below shape.vocab, or below draft_vocab
+///                where a vocab_map translates them (it is indexed by the global draft id). The two
+///                must not share an id. May be empty: then shard.data may be null.
 /// @param out     `expand_shard_bytes`, aligned to 16 bytes.
 DDTREE_API status expand_shard(context const& ctx, round_shape const& shape,
                                batch_view const& batch, logits_view const& shard,
@@ -90,7 +94,9 @@ DDTREE_API std::size_t expand_merge_workspace_bytes(context const& ctx, round_sh
 /// exactly, its log-probs within 1e-5.
 ///
 /// @param all_ranks  [ranks] contributions in rank order, each aligned to 16 bytes. A vocab_map is
-///                   read at the ids that they hold.
+///                   read at the ids that they hold. A row of a rank ends at an id that is outside
+///                   [0, shape.vocab), or [0, draft_vocab) with a map: the contribution was damaged
+///                   on its way (flag id_out_of_range).
 DDTREE_API status expand_merge(context const& ctx, round_shape const& shape,
                                batch_view const& batch, shard_in const& all_ranks,
                                candidates const& out, workspace scratch,

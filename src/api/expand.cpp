@@ -62,7 +62,8 @@ status check_out(round_shape const& shape, candidates const& out) {
   return Check::template bound<"out.flags">(out.flags);
 }
 
-status check_draft(round_shape const& shape, logits_view const& draft, ids_in const& vocab_map) {
+status check_draft(round_shape const& shape, logits_view const& draft,
+                   expand_options const& options) {
   if (has_rows(shape) && draft.data == nullptr) return check_expand::fail<"draft.data is null">();
   if (!support::is_float(draft.type)) {
     return check_expand::fail<"draft.type is not f32, f16 or bf16">();
@@ -70,10 +71,12 @@ status check_draft(round_shape const& shape, logits_view const& draft, ids_in co
   if (draft.vocab < 0 || draft.vocab > max_vocab) {
     return check_expand::fail<"draft.vocab outside [0, 4194304]">();
   }
-  if (vocab_map.data == nullptr && draft.vocab > 0 && draft.vocab < shape.vocab) {
-    return check_expand::fail<"draft.vocab < shape.vocab">();
-  }
+  bool const mapped = options.vocab_map.data != nullptr;
   index_t const columns = draft.vocab > 0 ? draft.vocab : shape.vocab;
+  if (!mapped && columns < shape.vocab) return check_expand::fail<"draft.vocab < shape.vocab">();
+  if (mapped && columns < options.draft_vocab) {
+    return check_expand::fail<"draft.vocab < options.draft_vocab">();
+  }
   if (draft.row_stride < 0 || (draft.row_stride > 0 && draft.row_stride < columns)) {
     return check_expand::fail<"draft.row_stride shorter than a row">();
   }
@@ -147,7 +150,17 @@ status check_all_ranks(round_shape const& shape, shard_in const& in) {
 
 template <class Check>
 status check_options(expand_options const& options) {
+  if (options.draft_vocab < 0 || options.draft_vocab > max_vocab) {
+    return Check::template fail<"options.draft_vocab outside [0, 4194304]">();
+  }
   return Check::template ids<"options.vocab_map">(options.vocab_map);
+}
+
+/// For calls that do not see the draft logits whole.
+template <class Check>
+status check_draft_vocab(expand_options const& options) {
+  if (options.vocab_map.data == nullptr || options.draft_vocab > 0) return {};
+  return Check::template fail<"options.draft_vocab is not given">();
 }
 
 }  // namespace
@@ -162,7 +175,7 @@ status expand(context const& ctx, round_shape const& shape, batch_view const& ba
               expand_options const& options) noexcept {
   status const bad = support::first_failure(
       check_expand::context(ctx), check_expand::shape(shape), check_expand::batch(batch),
-      check_options<check_expand>(options), check_draft(shape, draft, options.vocab_map),
+      check_options<check_expand>(options), check_draft(shape, draft, options),
       check_out<check_expand>(shape, out),
       check_expand::scratch(scratch, expand_workspace_bytes(ctx, shape)));
   if (!bad) return bad;
@@ -171,6 +184,10 @@ status expand(context const& ctx, round_shape const& shape, batch_view const& ba
   support::set_if_zero(call.draft.vocab, shape.vocab);
   support::set_if_zero(call.draft.row_stride, call.draft.vocab);
   support::set_if_zero(call.draft.batch_stride, shape.depth);
+  // With a map all columns of the call are draft ids.
+  if (options.vocab_map.data != nullptr && options.draft_vocab > 0) {
+    call.draft.vocab = options.draft_vocab;
+  }
   return support::dispatch(expand_table, operation::expand, call);
 }
 
@@ -187,12 +204,12 @@ std::size_t expand_shard_workspace_bytes(context const& ctx, round_shape const& 
 status expand_shard(context const& ctx, round_shape const& shape, batch_view const& batch,
                     logits_view const& shard, vocab_ranges const& ranges, shard_out out,
                     workspace scratch, expand_options const& options) noexcept {
-  // The length of a vocab_map is the drafter's vocabulary, which a rank does not know.
-  index_t const id_end = options.vocab_map.data != nullptr ? max_vocab : shape.vocab;
   status const bad = support::first_failure(
       check_shard::context(ctx), check_shard::shape(shape), check_shard::batch(batch),
-      check_options<check_shard>(options), check_shard_rows(shape, shard, ranges),
-      check_ranges(ranges, shard.vocab, id_end), check_contribution(shape, out),
+      check_options<check_shard>(options), check_draft_vocab<check_shard>(options),
+      check_shard_rows(shape, shard, ranges),
+      check_ranges(ranges, shard.vocab, rules::draft_ids(options, shape.vocab)),
+      check_contribution(shape, out),
       check_shard::scratch(scratch, expand_shard_workspace_bytes(ctx, shape)));
   if (!bad) return bad;
 
@@ -215,8 +232,8 @@ status expand_merge(context const& ctx, round_shape const& shape, batch_view con
                     expand_options const& options) noexcept {
   status const bad = support::first_failure(
       check_merge::context(ctx), check_merge::shape(shape), check_merge::batch(batch),
-      check_options<check_merge>(options), check_all_ranks(shape, all_ranks),
-      check_out<check_merge>(shape, out),
+      check_options<check_merge>(options), check_draft_vocab<check_merge>(options),
+      check_all_ranks(shape, all_ranks), check_out<check_merge>(shape, out),
       check_merge::scratch(scratch, expand_merge_workspace_bytes(ctx, shape, all_ranks.ranks)));
   if (!bad) return bad;
 

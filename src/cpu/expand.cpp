@@ -190,11 +190,12 @@ T const* contribution(support::expand_merge_call const& call, index_t rank) {
 }
 
 /// Takes a row from all ranks: their candidates go into the task's selection. A list ends at its
-/// first -inf (or at NaN or an id below 0, in a contribution that was damaged on its way).
-rules::exp_sum merge_row(support::expand_merge_call const& call, row_task const& task) {
+/// first -inf (or at NaN or an id out of range, in a contribution that was damaged on its way).
+row_summary merge_row(support::expand_merge_call const& call, row_task const& task) {
   rules::expand_shard_layout const at = rules::expand_layout(call.shape);
-  rules::exp_sum sum;
-  if (!task.request.active) return sum;
+  index_t const id_end = rules::draft_ids(call.options, call.shape.vocab);
+  row_summary result;
+  if (!task.request.active) return result;
   index_t const row = task.b * call.shape.depth + task.i;
   index_t const end = (row + 1) * call.shape.top_k;
   for (index_t rank = 0; rank < call.all_ranks.ranks; ++rank) {
@@ -203,12 +204,16 @@ rules::exp_sum merge_row(support::expand_merge_call const& call, row_task const&
     for (index_t slot = row * call.shape.top_k; slot < end; ++slot) {
       float const logit = floats[at.logit + slot];
       std::int32_t const id = ids[at.id + slot];
-      if (!(logit > rules::minus_infinity) || id < 0) break;
+      if (!(logit > rules::minus_infinity)) break;
+      if (id < 0 || id >= id_end) {
+        result.flags |= flag::id_out_of_range;
+        break;
+      }
       task.best.add(rules::candidate_key(logit, static_cast<std::uint32_t>(id)));
     }
-    sum = rules::merge(sum, {floats[at.max + row], floats[at.sum + row]});
+    result.sum = rules::merge(result.sum, {floats[at.max + row], floats[at.sum + row]});
   }
-  return sum;
+  return result;
 }
 
 }  // namespace
@@ -261,8 +266,9 @@ status expand_shard(support::expand_shard_call const& call) noexcept {
 status expand_merge(support::expand_merge_call const& call) noexcept {
   expand_memory const memory = carve(support::carver(call.scratch), call.ctx, call.shape);
   for_each_row(call, memory, [&](row_task const& task) {
-    rules::exp_sum const sum = merge_row(call, task);
-    return write_candidates(call, task, reciprocal_temperature(call.options, task), sum);
+    row_summary const row = merge_row(call, task);
+    return row.flags |
+           write_candidates(call, task, reciprocal_temperature(call.options, task), row.sum);
   });
   index_t const flags = rules::expand_layout(call.shape).flags;
   for (index_t b = 0; b < call.shape.batch; ++b) {

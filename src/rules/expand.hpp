@@ -2,6 +2,7 @@
 // The log-prob of a candidate, and what a rank contributes to an expansion over vocabulary shards.
 #pragma once
 
+#include "ddtree/expand.hpp"
 #include "ddtree/views.hpp"
 
 #include "rules/arith.hpp"
@@ -25,6 +26,11 @@ DDTREE_HD inline float biased(float log_prob, float bias, float before) noexcept
   float const sum = add(log_prob, bias == bias ? bias : 0.0f);
   float const bounded = sum < before ? sum : before;
   return log_prob >= -largest_float ? bounded : log_prob;
+}
+
+// Draft ids lie in [0, draft_ids): what a map translates, otherwise the target's.
+DDTREE_HD constexpr index_t draft_ids(expand_options const& options, index_t vocab) noexcept {
+  return options.vocab_map.data != nullptr ? options.draft_vocab : vocab;
 }
 
 // A contribution is five arrays of 4-byte elements, one after the other, filled up to a multiple of

@@ -165,6 +165,7 @@ struct expand_arguments {
     options.temperature = c.temperature;
     if (temperature.size() != 0) options.temperature_by_request = temperature.data();
     options.vocab_map = vocab_map.view();
+    if (c.vocab_map) options.draft_vocab = static_cast<index_t>(c.vocab_map->size());
     if (bias.size() != 0) options.bias = bias.data();
   }
   bool intact() const {
