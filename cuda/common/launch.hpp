@@ -2,20 +2,22 @@
 // How a kernel is enqueued: on the context's device and stream, reporting its own result only.
 #pragma once
 
-#include <cstddef>
-
-#include <cuda_runtime.h>
-
-#include "common/device_info.hpp"
 #include "ddtree/context.hpp"
 #include "ddtree/status.hpp"
 #include "ddtree/views.hpp"
+
+#include "common/device_info.hpp"
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
 
 namespace ddtree {
 inline namespace v0 {
 namespace cuda {
 
-inline status from_error(cudaError_t error) noexcept {
+inline status from_error(own_errors const& own, cudaError_t error) noexcept {
+  (void)own.take(error);
   if (error == cudaSuccess) return {};
   return {errc::cuda_error, static_cast<std::int32_t>(error), cudaGetErrorString(error)};
 }
@@ -25,8 +27,8 @@ class device_scope {
  public:
   explicit device_scope(std::int32_t device) noexcept : device_(device), why_(usable(device)) {
     if (!why_) return;
-    why_ = from_error(cudaGetDevice(&previous_));
-    if (why_ && previous_ != device_) why_ = from_error(cudaSetDevice(device_));
+    why_ = from_error(own_, cudaGetDevice(&previous_));
+    if (why_ && previous_ != device_) why_ = from_error(own_, cudaSetDevice(device_));
     entered_ = static_cast<bool>(why_);
   }
   ~device_scope() {
@@ -36,8 +38,10 @@ class device_scope {
   device_scope& operator=(device_scope const&) = delete;
 
   status why() const noexcept { return why_; }
+  own_errors const& own() const noexcept { return own_; }
 
  private:
+  own_errors own_;
   std::int32_t device_;
   int previous_ = 0;
   bool entered_ = false;
@@ -61,11 +65,10 @@ status launch(context const& ctx, void (*kernel)(Params const), launch_shape con
   // 48 KB is what a block has without asking. The value asked for depends on the kernel and its
   // extents only, and more is never taken back.
   if (shape.shared_bytes > 48 * 1024) {
-    cudaError_t const error =
-        cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shape.shared_bytes));
-    if (error != cudaSuccess) return from_error(error);
+    cudaError_t const error = cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel),
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   static_cast<int>(shape.shared_bytes));
+    if (error != cudaSuccess) return from_error(scope.own(), error);
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks), static_cast<unsigned>(shape.rows));
@@ -73,8 +76,8 @@ status launch(context const& ctx, void (*kernel)(Params const), launch_shape con
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = ctx.stream;
   void* arguments[] = {const_cast<Params*>(&params)};
-  return from_error(
-      cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(kernel), arguments));
+  return from_error(scope.own(),
+                    cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(kernel), arguments));
 }
 
 }  // namespace cuda

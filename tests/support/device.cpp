@@ -27,12 +27,16 @@ void check(cudaError_t error) {
 }
 
 cudaStream_t test_stream() {
+#if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
+  return cudaStreamPerThread;
+#else
   static cudaStream_t const stream = [] {
     cudaStream_t made = nullptr;
     check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
     return made;
   }();
   return stream;
+#endif
 }
 
 }  // namespace
