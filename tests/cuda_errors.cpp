@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
 
@@ -63,7 +64,8 @@ TEST_CASE("a device that is not there is told by the status alone", "[contract][
 TEST_CASE("a call without its device leaves an earlier error alone", "[contract][cuda]") {
   for (std::int32_t const device : missing_devices()) {
     // Not the error that a failed query would leave itself.
-    (void)cudaMemcpy(nullptr, nullptr, 1, static_cast<cudaMemcpyKind>(99));
+    void* memory = nullptr;
+    (void)cudaMalloc(&memory, std::size_t{1} << 60);
     cudaError_t const pending = cudaPeekAtLastError();
     CAPTURE(device, pending);
     REQUIRE(pending != cudaSuccess);
