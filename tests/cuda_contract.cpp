@@ -12,7 +12,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -77,7 +79,9 @@ int current_device() {
 /// Makes device `device` current while it lives.
 class other_device {
  public:
-  explicit other_device(int device) : before_(current_device()) { check_cuda(cudaSetDevice(device)); }
+  explicit other_device(int device) : before_(current_device()) {
+    check_cuda(cudaSetDevice(device));
+  }
   other_device(other_device const&) = delete;
   other_device& operator=(other_device const&) = delete;
   ~other_device() { (void)cudaSetDevice(before_); }
@@ -98,6 +102,34 @@ TEST_CASE("calls can be captured before any of them ran", "[contract][cuda][smal
   CHECK(is_kernels_and_memsets(graph.nodes()));
   graph.replay();
   check_against_cpu(calls[0], gpu, cpu);
+}
+
+TEST_CASE("every call gives the same bits whatever the workspace held", "[contract][cuda][small]") {
+  std::mt19937 random(61);
+  for (named_call const& call : calls) {
+    for (auto const& named : contexts_for(call.op)) {
+      CAPTURE(ddtree::name(call.op), named.name);
+      scene cpu(context::cpu(), small_shape(), dtype::f16);
+      scene gpu(named.ctx, small_shape(), dtype::f16);
+      make_inputs(cpu, 6, 3);
+      std::vector<unsigned char> first;
+      for (int fill = 0; fill < 4; ++fill) {
+        CAPTURE(fill);
+        gpu.memory.copy_inputs(cpu.memory);
+        gpu.memory.fill_outputs(poison_byte);
+        gpu.memory.fill_scratch([&] {
+          unsigned const fills[] = {0x00, 0xFF, static_cast<unsigned>(random())};
+          return static_cast<unsigned char>(fills[std::min(fill, 2)]);
+        });
+        gpu.memory.upload();
+        REQUIRE(call.run(gpu));
+        gpu.memory.download();
+        CHECK(gpu.memory.overrun() == "");
+        if (fill == 0) first = gpu.memory.results();
+        CHECK(gpu.memory.results() == first);
+      }
+    }
+  }
 }
 
 TEST_CASE("every call gives the CPU's results over memory filled with 0xFF",
@@ -121,7 +153,8 @@ TEST_CASE("every call can be captured as kernels and memsets and replayed over c
           "[contract][cuda][small]") {
   for (named_call const& call : calls) {
     for (auto const& named : contexts_for(call.op)) {
-      scene cpu(context::cpu(), small_shape(), dtype::f32), gpu(named.ctx, small_shape(), dtype::f32);
+      scene cpu(context::cpu(), small_shape(), dtype::f32),
+          gpu(named.ctx, small_shape(), dtype::f32);
       gpu.memory.upload();
       CAPTURE(ddtree::name(call.op), named.name);
       captured_graph graph(named.ctx.stream, [&] {
@@ -240,8 +273,8 @@ TEST_CASE("a call that fails enqueues nothing", "[contract][cuda]") {
     gpu.ctx.device = 9999;
     check_failure(errc::unsupported_device);
     ddtree::decoding_round round;
-    auto const status = ddtree::decoding_round::create(gpu.ctx, gpu.shape,
-                                                       gpu.round_memory.as_workspace(), &round);
+    auto const status =
+        ddtree::decoding_round::create(gpu.ctx, gpu.shape, gpu.round_memory.as_workspace(), &round);
     CHECK(status.code == errc::unsupported_device);
   }
   SECTION("for want of the variant") {
@@ -251,8 +284,8 @@ TEST_CASE("a call that fails enqueues nothing", "[contract][cuda]") {
   gpu.ctx = ctx;
   (void)cudaGetLastError();
   wait_for(ctx);
-  auto const before = std::vector<std::int32_t>(gpu.tree_out.token.begin(),
-                                                gpu.tree_out.token.end());
+  auto const before =
+      std::vector<std::int32_t>(gpu.tree_out.token.begin(), gpu.tree_out.token.end());
   gpu.memory.download();
   CHECK(std::vector<std::int32_t>(gpu.tree_out.token.begin(), gpu.tree_out.token.end()) == before);
   CHECK(gpu.memory.overrun() == "");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of a scene in a context's memory, a GPU's own for CUDA, each with an image on the host:
-// a test writes the images, uploads them all, and compares all of them after a call with those of
-// another backend. Arrays stay where they are, as a captured graph needs. Needs CUDA.
+// The arrays of a scene in a context's memory, a GPU's own for CUDA, each with an image on the
+// host: a test writes the images, uploads them all, and compares all of them after a call with
+// those of another backend. Arrays stay where they are, as a captured graph needs. Needs CUDA.
 #pragma once
 
 #include "ddtree/context.hpp"
@@ -80,12 +80,45 @@ class memory_set {
       std::fill(s.begin(), s.end(), byte);
     }
   }
+  /// Fills workspaces with the bytes that `next` gives.
+  template <class Next>
+  void fill_scratch(Next const& next) {
+    for (slice& s : slices_) {
+      if (s.what == role::scratch) std::generate(s.begin(), s.end(), next);
+    }
+  }
+  /// The bytes of all that is compared.
+  std::vector<unsigned char> results() const {
+    std::vector<unsigned char> all;
+    for (slice const& s : slices_) {
+      if (s.what == role::scratch || s.what == role::own) continue;
+      all.insert(all.end(), s.begin(), s.end());
+    }
+    return all;
+  }
   /// Takes the inputs of a set that was laid out alike.
   void copy_inputs(memory_set const& from) {
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       if (slices_[i].what != role::input) continue;
       std::copy(from.slices_[i].image.begin(), from.slices_[i].image.end(),
                 slices_[i].image.begin());
+    }
+  }
+
+  /// Takes the inputs of a set of batch 1 for every row of a batch; arrays by request are as they
+  /// are.
+  void copy_first_row(memory_set const& one, std::size_t batch) {
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      if (slices_[i].what != role::input) continue;
+      slice const& from = one.slices_[i];
+      auto const size = from.end() - from.begin();
+      auto const copies = static_cast<std::size_t>(slices_[i].end() - slices_[i].begin()) /
+                          static_cast<std::size_t>(size);
+      if (copies != 1 && copies != batch) continue;  // contributions of several ranks
+      for (std::size_t b = 0; b < copies; ++b) {
+        std::copy(from.begin(), from.end(),
+                  slices_[i].begin() + static_cast<std::ptrdiff_t>(b) * size);
+      }
     }
   }
 
