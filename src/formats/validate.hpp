@@ -2,6 +2,7 @@
 // Argument checks that the engines' calls share.
 #pragma once
 
+#include "ddtree/formats/kv_layout.hpp"
 #include "ddtree/status.hpp"
 #include "ddtree/views.hpp"
 
@@ -41,6 +42,12 @@ struct check : support::check<Op> {
   static constexpr status bound_rows(ids_in const& ids, index_t columns) {
     if (ids.data == nullptr) return base::template fail<What + support::text{" is null"}>();
     return rows<What>(ids, columns);
+  }
+
+  template <support::text What>
+  static constexpr status rows_option(query_rows rows) {
+    if (rows == query_rows::width || rows == query_rows::nodes) return {};
+    return base::template fail<What + support::text{" is none"}>();
   }
 
   /// An array that must be bound where `wanted`; without elements it may be null.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every format on a GPU: captured in global mode as kernels, replayed over changed batches, with
 // the CPU's results.
+#include "ddtree/formats/flashinfer.hpp"
 #include "ddtree/formats/sglang.hpp"
 
 #include "formats/scene.hpp"
@@ -34,6 +35,16 @@ struct scene {
   std::int64_t* give(id_list const& values) {
     read.emplace_back(ctx, values);
     return read.back().data();
+  }
+  /// A block table of pages of 16.
+  ddtree::kv_table give_table() {
+    id_list entries(sized(h.shape.requests) * 30);
+    std::iota(entries.begin(), entries.end(), 1);
+    ddtree::kv_table table;
+    table.entries = give(entries);
+    table.columns = 30;
+    table.page_size = 16;
+    return table;
   }
   void poison() {
     for (auto& array : written) array.poison();
@@ -112,7 +123,26 @@ prepared sglang_read(scene& s) {
       [&s, in, out] { return sglang::read_accept_results(s.ctx, s.h.shape, s.d.view(), in, out); };
 }
 
+prepared flashinfer_plan(scene& s) {
+  namespace flashinfer = ddtree::formats::flashinfer;
+  flashinfer::plan_buffers out;
+  out.qo_indptr = s.take<std::int32_t>(s.h.shape.batch + 1);
+  out.paged_kv_indptr = s.take<std::int32_t>(s.h.shape.batch + 1);
+  out.max_pages = s.h.shape.batch * 30;
+  out.paged_kv_indices = s.take<std::int32_t>(out.max_pages);
+  out.paged_kv_last_page_len = s.take<std::int32_t>(s.h.shape.batch);
+  out.custom_mask_bytes = s.nodes() * 50;
+  out.custom_mask = s.take<std::uint8_t>(out.custom_mask_bytes);
+  out.mask_indptr = s.take<std::int32_t>(s.h.shape.batch + 1);
+  ddtree::kv_table const table = s.give_table();
+  return [&s, out, table] {
+    return flashinfer::write_plan_buffers(s.ctx, s.h.shape, s.d.view(), s.d.tree.view(), table, out,
+                                          {ddtree::formats::query_rows::nodes, 3});
+  };
+}
+
 format_call const calls[] = {
+    {"flashinfer::write_plan_buffers", flashinfer_plan},
     {"sglang::write_verify_buffers", sglang_verify},
     {"sglang::write_accept_buffers", sglang_accept},
     {"sglang::read_accept_results", sglang_read},
