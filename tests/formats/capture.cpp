@@ -3,6 +3,7 @@
 // the CPU's results.
 #include "ddtree/formats/flashinfer.hpp"
 #include "ddtree/formats/sglang.hpp"
+#include "ddtree/formats/vllm.hpp"
 
 #include "formats/scene.hpp"
 #include "support/catch.hpp"
@@ -141,11 +142,55 @@ prepared flashinfer_plan(scene& s) {
   };
 }
 
+prepared vllm_verify(scene& s) {
+  namespace vllm = ddtree::formats::vllm;
+  vllm::verify_buffers out;
+  out.query_start_loc = s.take<std::int32_t>(s.h.shape.batch + 1);
+  out.seq_lens = s.take<std::int32_t>(s.h.shape.batch);
+  out.input_ids = s.take<std::int32_t>(s.nodes());
+  out.positions = s.take<std::int64_t>(s.nodes());
+  out.slot_mapping = s.take<std::int64_t>(s.nodes());
+  out.row_request = s.take<std::int32_t>(s.nodes());
+  out.row_node = s.take<std::int32_t>(s.nodes());
+  vllm::verify_options options;
+  options.slots.table = s.give_table();
+  return [&s, out, options] {
+    return vllm::write_verify_buffers(s.ctx, s.h.shape, s.d.view(), s.d.tree.view(), out, options);
+  };
+}
+
+prepared vllm_row_offsets(scene& s) {
+  std::int32_t* const offset = s.take<std::int32_t>(s.h.shape.batch);
+  return [&s, offset] {
+    return ddtree::formats::vllm::write_row_offsets(s.ctx, s.h.shape, s.d.view(), s.d.tree.view(),
+                                                    offset);
+  };
+}
+
+prepared vllm_output(scene& s) {
+  namespace vllm = ddtree::formats::vllm;
+  vllm::output_buffers out;
+  out.output_token_ids = s.take<std::int32_t>(s.h.shape.batch * s.steps());
+  out.num_sampled_tokens = s.take<std::int32_t>(s.h.shape.batch);
+  out.num_rejected_tokens = s.take<std::int32_t>(s.h.shape.batch);
+  out.num_accepted_tokens = s.take<std::int32_t>(s.h.shape.batch);
+  out.state_from = s.take<std::int32_t>(s.h.shape.requests);
+  out.state_to = s.take<std::int32_t>(s.h.shape.requests);
+  std::int64_t* const states = s.give(make_slots(s.h));
+  return [&s, out, states] {
+    return vllm::write_output_buffers(s.ctx, s.h.shape, s.d.view(), s.d.tree.view(),
+                                      s.d.path.view(), states, out);
+  };
+}
+
 format_call const calls[] = {
     {"flashinfer::write_plan_buffers", flashinfer_plan},
     {"sglang::write_verify_buffers", sglang_verify},
     {"sglang::write_accept_buffers", sglang_accept},
     {"sglang::read_accept_results", sglang_read},
+    {"vllm::write_verify_buffers", vllm_verify},
+    {"vllm::write_row_offsets", vllm_row_offsets},
+    {"vllm::write_output_buffers", vllm_output},
 };
 
 host_batch batch_of(unsigned seed) {

@@ -296,6 +296,32 @@ inline id_list make_slots(host_batch const& h) {
   return slots;
 }
 
+/// A block table by request, [requests, columns]: pages in no order, each once.
+struct block_table {
+  block_table(host_batch const& h, ddtree::index_t size) : page_size(size) {
+    std::int64_t const longest = *std::max_element(h.cache_len.begin(), h.cache_len.end());
+    columns = (longest + h.shape.width()) / page_size + 1;
+    entries.resize(h.cache_len.size() * sized(columns));
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      entries[i] = 1 + static_cast<std::int64_t>(i ^ 1u);
+    }
+  }
+  std::int64_t slot(std::int64_t request, std::int64_t number) const {
+    std::int64_t const page = entries[sized(request * columns + number / page_size)];
+    return page * page_size + number % page_size;
+  }
+  ddtree::kv_table view(optional_ids& on_device) const {
+    ddtree::kv_table table;
+    table.entries = on_device.view();
+    table.columns = columns;
+    table.page_size = page_size;
+    return table;
+  }
+
+  ddtree::index_t page_size, columns = 0;
+  id_list entries;
+};
+
 /// Runs `body(ctx, batch)` over every context and recipe.
 template <class Body>
 void for_each_batch(Body const& body) {
