@@ -8,7 +8,6 @@ namespace cuda {
 
 template status run_format(context const&, formats::sglang::verify_job const&) noexcept;
 template status run_format(context const&, formats::sglang::accept_job const&) noexcept;
-template status run_format(context const&, formats::sglang::read_job const&) noexcept;
 
 }  // namespace cuda
 }  // namespace v0

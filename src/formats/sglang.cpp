@@ -105,20 +105,12 @@ status check_path(round_shape const& shape, batch_view const& batch, accepted co
       check_accept::needed<"path.token">(out.predicts.data != nullptr, shape, path.token));
 }
 
-status check_results(round_shape const& shape, accept_results const& in) {
+status check_results(round_shape const& shape, accept_results const& in, index_t columns) {
   if (shape.batch == 0) return {};
-  if (in.accept_columns < 1) return check_read::fail<"in.accept_columns < 1">();
-  return support::first_failure(
-      check_read::bound_ids<"in.predicts">(in.predicts),
-      check_read::bound_rows<"in.accept_index">(in.accept_index, in.accept_columns),
-      check_read::bound_ids<"in.accept_token_num">(in.accept_token_num));
-}
-
-status check_out(round_shape const& shape, accepted const& out) {
-  bool const all = out.path && out.num_accepted && out.token && out.bonus && out.flags;
-  if (!all && shape.batch > 0) return check_read::fail<"out has a null array">();
-  if (out.log_prob != nullptr) return check_read::fail<"out.log_prob is not null">();
-  return {};
+  if (columns < 1) return check_read::fail<"in.accept_columns < 1">();
+  return support::first_failure(check_read::bound_ids<"in.predicts">(in.predicts),
+                                check_read::bound_rows<"in.accept_index">(in.accept_index, columns),
+                                check_read::bound_ids<"in.accept_token_num">(in.accept_token_num));
 }
 
 }  // namespace
@@ -159,12 +151,18 @@ status write_accept_buffers(context const& ctx, round_shape const& shape, batch_
 
 status read_accept_results(context const& ctx, round_shape const& shape, batch_view const& batch,
                            accept_results const& in, accepted const& out) noexcept {
-  read_job job{shape, batch, in, out};
-  support::set_if_zero(job.in.accept_columns, index_t{shape.depth} + 1);
+  read_path_job job{
+      shape,
+      batch,
+      {in.accept_index, in.accept_columns, shape.width(), in.accept_token_num, in.predicts, true},
+      out};
+  support::set_if_zero(job.in.columns, index_t{shape.depth} + 1);
   status const bad = support::first_failure(check_read::call(ctx, shape, batch),
-                                            check_results(shape, job.in), check_out(shape, out));
+                                            check_results(shape, in, job.in.columns),
+                                            check_read::path_out(shape, out));
   if (!bad) return bad;
-  support::set_if_zero(job.in.accept_index.stride, job.in.accept_columns);
+  support::set_if_zero(job.in.index.stride, job.in.columns);
+  job.in.token.stride = shape.width();
   return run(ctx, job);
 }
 

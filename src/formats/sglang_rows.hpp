@@ -6,7 +6,7 @@
 
 #include "formats/flat_mask.hpp"
 #include "formats/job.hpp"
-#include "rules/path.hpp"
+#include "formats/path.hpp"
 #include "rules/views.hpp"
 
 #include <cstdint>
@@ -210,13 +210,12 @@ struct accept_job {
   index_t most_units() const { return larger(shape.width(), out.accept_columns); }
 
   DDTREE_HD sums extent(index_t b) const {
-    return {{rules::find_accepted(batch, path, shape, b).count + index_t{1}}};
+    return {{open_path(batch, path, shape, b).count + index_t{1}}};
   }
 
   DDTREE_HD request open(index_t b, sums const& before) const {
     request r{b, {}, before.at[0]};
-    if (b < shape.batch) r.row = rules::find_accepted(batch, path, shape, b);
-    if (r.row.count < 0) r.row.count = -1;
+    if (b < shape.batch) r.row = open_path(batch, path, shape, b);
     return r;
   }
 
@@ -243,20 +242,14 @@ struct accept_job {
   }
   DDTREE_HD index_t path_length() const { return index_t{shape.depth} + 1; }
 
-  /// Entry u <= count of the path; -1 where it can be no node.
-  DDTREE_HD index_t node_at(request const& r, index_t u) const {
-    node_t const node = u == 0 ? 0 : r.row.path[u];
-    return rules::is_on_path(node, static_cast<std::int32_t>(u), shape) ? node : -1;
-  }
-
   DDTREE_HD void write_entry(request const& r, index_t u) const {
-    index_t const node = u <= r.row.count ? node_at(r, u) : -1;
+    index_t const node = node_at(r.row, shape, u);
     put(out.accept_index, r.b * out.accept_index.stride + u,
         node < 0 ? -1 : r.b * shape.width() + node);
   }
 
   DDTREE_HD void write_move(request const& r, index_t u) const {
-    index_t const node = node_at(r, u);
+    index_t const node = node_at(r.row, shape, u);
     index_t const first = r.b * out_cache_loc.stride;
     bool const is_move = node >= 0;
     put(out.tgt_cache_loc, r.first_move + u,
@@ -269,7 +262,7 @@ struct accept_job {
     index_t entry = -1;  // of the path that this row is
     if (out.predicts.data != nullptr || out.evict_mask != nullptr) {
       for (index_t u = 0; u <= r.row.count; ++u) {
-        if (node_at(r, u) == i) entry = u;
+        if (node_at(r.row, shape, u) == i) entry = u;
       }
     }
     index_t const row = r.b * shape.width() + i;
@@ -286,70 +279,6 @@ struct accept_job {
   DDTREE_HD index_t kept_rows(request const& r) const {
     index_t const committed = r.row.at.cache_len + r.row.count + 1;
     return divide_up(committed, out.page_size) * out.page_size - r.row.at.cache_len;
-  }
-};
-
-/// read_accept_results. One unit per request: a path is at most 32 entries.
-struct read_job {
-  round_shape shape;
-  batch_view batch;
-  accept_results in;
-  accepted out;
-
-  using sums = formats::sums<0>;
-  using request = index_t;
-
-  index_t requests() const { return shape.batch; }
-  index_t most_units() const { return 1; }
-  DDTREE_HD sums extent(index_t) const { return {}; }
-  DDTREE_HD request open(index_t b, sums const&) const { return b; }
-  DDTREE_HD index_t units(request) const { return 1; }
-
-  DDTREE_HD void write(request b, index_t) const {
-    std::uint32_t flags = 0;
-    auto const count = static_cast<std::int32_t>(count_entries(b, flags));
-    index_t const length = index_t{shape.depth} + 1;
-    token_t bonus = -1;
-    for (index_t u = 0; u < length; ++u) {
-      index_t const node = u < count ? node_at(b, u) : -1;
-      token_t const token = u < count ? token_at(b, node, flags) : -1;
-      out.path[b * length + u] = static_cast<node_t>(node);
-      out.token[b * length + u] = token;
-      if (u + 1 == count) bonus = token;
-    }
-    out.num_accepted[b] = count - 1;
-    out.bonus[b] = bonus;
-    out.flags[b] = flags;
-  }
-
- private:
-  DDTREE_HD index_t node_at(index_t b, index_t u) const {
-    if (u == 0) return 0;
-    return rules::load_id(in.accept_index, b * in.accept_index.stride + u) - b * shape.width();
-  }
-
-  DDTREE_HD token_t token_at(index_t b, index_t node, std::uint32_t& flags) const {
-    index_t const token = rules::load_id(in.predicts, b * shape.width() + node);
-    if (token >= 0 && token < shape.vocab) return static_cast<token_t>(token);
-    flags |= flag::id_out_of_range;
-    return 0;
-  }
-
-  /// Entries of the path, the root's included; 0 = inactive.
-  DDTREE_HD index_t count_entries(index_t b, std::uint32_t& flags) const {
-    if (!rules::find_row(batch, shape.request_rows(), b).active) return 0;
-    index_t const given = rules::load_id(in.accept_token_num, b);
-    if (given < 0) return 0;
-    index_t const most = smaller(given, smaller(shape.depth, in.accept_columns - 1));
-    if (most < given) flags |= flag::id_out_of_range;
-    index_t u = 1;
-    for (; u <= most; ++u) {
-      index_t const node = node_at(b, u);
-      if (node > node_at(b, u - 1) && node < shape.width()) continue;
-      flags |= flag::id_out_of_range;
-      break;
-    }
-    return u;
   }
 };
 

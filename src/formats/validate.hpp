@@ -50,6 +50,14 @@ struct check : support::check<Op> {
     return base::template fail<What + support::text{" is none"}>();
   }
 
+  /// An accepted path to be written.
+  static constexpr status path_out(round_shape const& shape, accepted const& out) {
+    bool const all = out.path && out.num_accepted && out.token && out.bonus && out.flags;
+    if (!all && shape.batch > 0) return base::template fail<"out has a null array">();
+    if (out.log_prob != nullptr) return base::template fail<"out.log_prob is not null">();
+    return {};
+  }
+
   /// An array that must be bound where `wanted`; without elements it may be null.
   template <support::text What>
   static constexpr status needed(bool wanted, round_shape const& shape, void const* data) {

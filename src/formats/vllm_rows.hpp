@@ -5,9 +5,9 @@
 #include "ddtree/formats/vllm.hpp"
 
 #include "formats/job.hpp"
+#include "formats/path.hpp"
 #include "formats/query_rows.hpp"
 #include "rules/mask.hpp"
-#include "rules/path.hpp"
 #include "rules/views.hpp"
 
 namespace ddtree {
@@ -111,9 +111,7 @@ struct output_job {
   index_t most_units() const { return out.output_columns; }
   DDTREE_HD sums extent(index_t) const { return {}; }
   DDTREE_HD request open(index_t b, sums const&) const {
-    request r{b, rules::find_accepted(batch, path, shape, b)};
-    if (r.row.count < 0) r.row.count = -1;
-    return r;
+    return {b, open_path(batch, path, shape, b)};
   }
   DDTREE_HD index_t units(request const&) const { return out.output_columns; }
 
@@ -135,11 +133,10 @@ struct output_job {
       put(out.num_rejected_tokens, r.b, count < 0 ? 0 : larger(drafts - count, 0));
     }
     if (count < 0 || spec_state_indices.data == nullptr) return;
-    index_t const node = count == 0 ? 0 : r.row.path[count];
-    bool const is_sound = rules::is_on_path(static_cast<node_t>(node), r.row.count, shape);
+    index_t const node = node_at(r.row, shape, count);
     index_t const first = r.b * spec_state_indices.stride;
-    index_t const from = is_sound ? rules::load_id(spec_state_indices, first + node) : -1;
-    index_t const to = is_sound ? rules::load_id(spec_state_indices, first + count) : -1;
+    index_t const from = node >= 0 ? rules::load_id(spec_state_indices, first + node) : -1;
+    index_t const to = node >= 0 ? rules::load_id(spec_state_indices, first + count) : -1;
     put(out.state_from, r.row.at.request, from);
     put(out.state_to, r.row.at.request, from != to ? to : -1);
   }

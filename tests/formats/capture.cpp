@@ -3,6 +3,7 @@
 // the CPU's results.
 #include "ddtree/formats/flashinfer.hpp"
 #include "ddtree/formats/sglang.hpp"
+#include "ddtree/formats/tensorrt_llm.hpp"
 #include "ddtree/formats/vllm.hpp"
 
 #include "formats/scene.hpp"
@@ -36,6 +37,15 @@ struct scene {
   std::int64_t* give(id_list const& values) {
     read.emplace_back(ctx, values);
     return read.back().data();
+  }
+  ddtree::accepted take_path() {
+    ddtree::accepted out;
+    out.path = take<std::int32_t>(h.shape.batch * steps());
+    out.num_accepted = take<std::int32_t>(h.shape.batch);
+    out.token = take<std::int32_t>(h.shape.batch * steps());
+    out.bonus = take<std::int32_t>(h.shape.batch);
+    out.flags = take<std::uint32_t>(h.shape.batch);
+    return out;
   }
   /// A block table of pages of 16.
   ddtree::kv_table give_table() {
@@ -114,12 +124,7 @@ prepared sglang_read(scene& s) {
   in.predicts = s.give(predicts);
   in.accept_index = s.give(index);
   in.accept_token_num = s.give(count);
-  ddtree::accepted out;
-  out.path = s.take<std::int32_t>(s.h.shape.batch * s.steps());
-  out.num_accepted = s.take<std::int32_t>(s.h.shape.batch);
-  out.token = s.take<std::int32_t>(s.h.shape.batch * s.steps());
-  out.bonus = s.take<std::int32_t>(s.h.shape.batch);
-  out.flags = s.take<std::uint32_t>(s.h.shape.batch);
+  ddtree::accepted const out = s.take_path();
   return
       [&s, in, out] { return sglang::read_accept_results(s.ctx, s.h.shape, s.d.view(), in, out); };
 }
@@ -139,6 +144,58 @@ prepared flashinfer_plan(scene& s) {
   return [&s, out, table] {
     return flashinfer::write_plan_buffers(s.ctx, s.h.shape, s.d.view(), s.d.tree.view(), table, out,
                                           {ddtree::formats::query_rows::nodes, 3});
+  };
+}
+
+prepared tensorrt_llm_verify(scene& s) {
+  namespace tensorrt_llm = ddtree::formats::tensorrt_llm;
+  tensorrt_llm::verify_buffers out;
+  out.generation_lengths = s.take<std::int32_t>(s.h.shape.batch);
+  out.cu_generation_lengths = s.take<std::int64_t>(s.h.shape.batch + 1);
+  out.position_offsets = s.take<std::int32_t>(s.nodes());
+  out.packed_mask = s.take<std::uint32_t>(s.nodes() * s.h.shape.words());
+  out.dense_packed_mask = s.take<std::uint32_t>(s.nodes() * s.h.shape.words());
+  out.first_sparse_mask_offset_kv = s.take<std::int32_t>(s.h.shape.batch);
+  out.draft_ids = s.take<std::int32_t>(s.nodes() - s.h.shape.batch);
+  out.retrieve_index = s.take<std::int32_t>(s.nodes());
+  out.retrieve_next_token = s.take<std::int32_t>(s.nodes());
+  out.retrieve_next_sibling = s.take<std::int32_t>(s.nodes());
+  out.paths = s.take<std::int32_t>(s.nodes() * s.steps());
+  return [&s, out] {
+    return tensorrt_llm::write_verify_buffers(s.ctx, s.h.shape, s.d.view(), s.d.tree.view(), out);
+  };
+}
+
+prepared tensorrt_llm_accept(scene& s) {
+  namespace tensorrt_llm = ddtree::formats::tensorrt_llm;
+  index_t const batch = s.h.shape.batch;
+  tensorrt_llm::accept_buffers out;
+  out.accept_index = s.take<std::int64_t>(batch * s.steps());
+  out.accept_token = s.take<std::int64_t>(batch * s.steps());
+  out.accept_token_num = s.take<std::int64_t>(batch);
+  out.accepted_lengths = s.take<std::int32_t>(batch);
+  out.accepted_lengths_cumsum = s.take<std::int32_t>(batch + 1);
+  out.paths_offsets = s.take<std::int32_t>(batch * s.h.shape.depth);
+  out.accepted_indices = s.take<std::int32_t>(batch * s.h.shape.depth);
+  return [&s, out] {
+    return tensorrt_llm::write_accept_buffers(s.ctx, s.h.shape, s.d.view(), s.d.path.view(), out);
+  };
+}
+
+prepared tensorrt_llm_read(scene& s) {
+  namespace tensorrt_llm = ddtree::formats::tensorrt_llm;
+  tensorrt_llm::accept_results in;
+  id_list index, count;
+  for (index_t b = 0; b < s.h.shape.batch; ++b) {
+    for (index_t u = 0; u < s.steps(); ++u) index.push_back(2 * u);
+    count.push_back(b % s.steps());
+  }
+  in.accept_index = s.give(index);
+  in.accept_token = s.give(index);
+  in.accept_token_num = s.give(count);
+  ddtree::accepted const out = s.take_path();
+  return [&s, in, out] {
+    return tensorrt_llm::read_accept_results(s.ctx, s.h.shape, s.d.view(), in, out);
   };
 }
 
@@ -188,6 +245,9 @@ format_call const calls[] = {
     {"sglang::write_verify_buffers", sglang_verify},
     {"sglang::write_accept_buffers", sglang_accept},
     {"sglang::read_accept_results", sglang_read},
+    {"tensorrt_llm::write_verify_buffers", tensorrt_llm_verify},
+    {"tensorrt_llm::write_accept_buffers", tensorrt_llm_accept},
+    {"tensorrt_llm::read_accept_results", tensorrt_llm_read},
     {"vllm::write_verify_buffers", vllm_verify},
     {"vllm::write_row_offsets", vllm_row_offsets},
     {"vllm::write_output_buffers", vllm_output},
