@@ -5,6 +5,7 @@
 #include "ddtree/formats/sglang.hpp"
 #include "ddtree/formats/tensorrt_llm.hpp"
 #include "ddtree/formats/vllm.hpp"
+#include "ddtree/formats/xgrammar.hpp"
 
 #include "formats/scene.hpp"
 #include "support/catch.hpp"
@@ -240,6 +241,14 @@ prepared vllm_output(scene& s) {
   };
 }
 
+prepared xgrammar_traversal(scene& s) {
+  std::int64_t* const out = s.take<std::int64_t>(3 * s.nodes());
+  return [&s, out] {
+    return ddtree::formats::xgrammar::write_traversal(s.ctx, s.h.shape, s.d.view(), s.d.tree.view(),
+                                                      out);
+  };
+}
+
 format_call const calls[] = {
     {"flashinfer::write_plan_buffers", flashinfer_plan},
     {"sglang::write_verify_buffers", sglang_verify},
@@ -251,6 +260,7 @@ format_call const calls[] = {
     {"vllm::write_verify_buffers", vllm_verify},
     {"vllm::write_row_offsets", vllm_row_offsets},
     {"vllm::write_output_buffers", vllm_output},
+    {"xgrammar::write_traversal", xgrammar_traversal},
 };
 
 host_batch batch_of(unsigned seed) {
