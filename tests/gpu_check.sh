@@ -8,7 +8,8 @@ set -u
 cd "$(dirname "$0")/.." || exit
 build=${1:-build/dev}
 tests=${TESTS:-accept accept_draws accept_sampled accept_shard build compact cuda_contract cuda_equality cuda_rules \
-  expand expand_shard link_tree mask round}
+  expand expand_shard formats_capture formats_flashinfer formats_llama_cpp formats_sglang \
+  formats_tensorrt_llm formats_transformers formats_vllm formats_xgrammar link_tree mask round}
 passed=0 failed=0 skipped=0
 
 if [ $# -eq 0 ]; then

@@ -42,6 +42,7 @@ struct plan_job {
     rules::batch_row at;
     extents has;
     sums before;
+    index_t page_units;  // entries of paged_kv_indices to be written, or 1
     byte_range mask_bytes;
   };
 
@@ -54,14 +55,17 @@ struct plan_job {
 
   DDTREE_HD sums extent(index_t b) const {
     extents const has = extents_of(b, rules::find_row(batch, shape.request_rows(), b));
-    return {{has.rows, has.pages, mask_bytes(has)}};
+    return {{has.rows, has.pages, held_extent(mask_bytes(has))}};
   }
 
   DDTREE_HD request open(index_t b, sums const& before) const {
-    request r{b, {}, {}, before, {}};
+    request r{b, {}, {}, before, 1, {}};
     if (b == shape.batch) return r;
     r.at = rules::find_row(batch, shape.request_rows(), b);
     r.has = extents_of(b, r.at);
+    if (out.paged_kv_indices.data != nullptr) {
+      r.page_units = larger(smaller(r.has.pages, out.max_pages - before.at[1]), 1);
+    }
     if (out.custom_mask != nullptr) {
       index_t const begin = before.at[2];
       r.mask_bytes = {static_cast<unsigned char*>(out.custom_mask), begin,
@@ -70,17 +74,14 @@ struct plan_job {
     return r;
   }
 
-  DDTREE_HD index_t units(request const& r) const {
-    return larger(r.has.pages, 1) + r.mask_bytes.units();
-  }
+  DDTREE_HD index_t units(request const& r) const { return r.page_units + r.mask_bytes.units(); }
 
   DDTREE_HD void write(request const& r, index_t unit) const {
-    index_t const pages = larger(r.has.pages, 1);
     if (unit == 0) write_indices(r);
-    if (unit < r.has.pages) {
+    if (unit < r.page_units) {
       write_page(r, unit);
-    } else if (unit >= pages) {
-      write_mask(r, unit - pages);
+    } else {
+      write_mask(r, unit - r.page_units);
     }
   }
 
@@ -109,7 +110,7 @@ struct plan_job {
 
   DDTREE_HD void write_page(request const& r, index_t k) const {
     index_t const entry = r.before.at[1] + k;
-    if (out.paged_kv_indices.data == nullptr || entry >= out.max_pages) return;
+    if (out.paged_kv_indices.data == nullptr || k >= r.has.pages || entry >= out.max_pages) return;
     rules::place at;
     if (r.at.active) at = rules::locate(table, r.at.request, k * table.page_size);
     put(out.paged_kv_indices, entry, at.found ? at.page : options.dummy_page);

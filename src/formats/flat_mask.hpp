@@ -103,7 +103,9 @@ struct byte_range {
     if (n == 16) {
       *reinterpret_cast<byte_unit*>(data + first) = bytes;
     } else {
-      for (int k = 0; k < n; ++k) data[first + k] = bytes.byte(k);
+      for (int k = 0; k < 16; ++k) {  // a fixed count keeps the words in registers
+        if (k < n) data[first + k] = bytes.byte(k);
+      }
     }
   }
 

@@ -47,7 +47,16 @@ DDTREE_HD inline void put(ids_out const& ids, index_t i, index_t value) {
 
 DDTREE_HD constexpr index_t smaller(index_t a, index_t b) noexcept { return a < b ? a : b; }
 DDTREE_HD constexpr index_t larger(index_t a, index_t b) noexcept { return a < b ? b : a; }
-DDTREE_HD constexpr index_t divide_up(index_t a, index_t b) noexcept { return (a + b - 1) / b; }
+/// a / b, a >= 0, rounded up; b may be as large as an index can be.
+DDTREE_HD constexpr index_t divide_up(index_t a, index_t b) noexcept {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
+/// Bytes or elements of one request as they enter a sum. No buffer holds more, and the sum over a
+/// batch cannot overflow, whatever the cache lengths are.
+DDTREE_HD constexpr index_t held_extent(index_t extent) noexcept {
+  return smaller(extent, index_t{1} << 46);
+}
 
 }  // namespace formats
 }  // namespace v0

@@ -15,8 +15,9 @@ namespace formats {
 template <class Job>
 status run_cpu(context const& ctx, Job const& job) noexcept {
   index_t const requests = job.requests();
-  index_t const ranges = smaller(requests, index_t{4} * ctx.threads);
-  index_t const shares = requests < ctx.threads ? ctx.threads : 1;
+  index_t const workers = support::count_workers(ctx.threads, support::max_threads);
+  index_t const ranges = smaller(requests, 4 * workers);
+  index_t const shares = requests < workers ? workers : 1;
   support::parallel_for(ctx.threads, ranges * shares, [&](index_t piece, std::int32_t) {
     index_t const range = piece / shares;
     index_t const share = piece % shares;

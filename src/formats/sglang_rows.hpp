@@ -51,7 +51,8 @@ struct verify_job {
   }
 
   DDTREE_HD sums extent(index_t b) const {
-    return {{shape.width() * columns_of(rules::find_row(batch, shape.request_rows(), b))}};
+    rules::batch_row const at = rules::find_row(batch, shape.request_rows(), b);
+    return {{held_extent(shape.width() * columns_of(at))}};
   }
 
   DDTREE_HD request open(index_t b, sums const& before) const {

@@ -4,7 +4,7 @@
 #include "formats/scene.hpp"
 #include "support/catch.hpp"
 
-#include <cstring>
+#include <limits>
 
 namespace {
 
@@ -235,6 +235,31 @@ TEST_CASE("flashinfer: tensors of both orders", "[formats][flashinfer]") {
     CHECK(static_cast<unsigned char*>(v.base) + at ==
           memory.data() + (2 * 2 + 1) * 16 * 3 * 8 + in_page);
     CHECK((v.pages == 5 && v.heads == 3 && v.row_bytes == 8 && v.table == 1));
+  }
+}
+
+TEST_CASE("flashinfer: lengths that no cache has stay within the buffers",
+          "[formats][flashinfer]") {
+  for (ddtree::context const& ctx : round_contexts()) {
+    random_numbers rng(3);
+    host_batch const h = make_batch(rng, {40, 65, 7, {5}, false});
+    device_batch d(ctx, h);
+    id_list lengths(sized(h.shape.requests), std::int64_t{1} << 40);
+    optional_ids cache_len(ctx, dtype::i64, lengths);
+    buffer<std::uint8_t> mask(ctx, 20000);
+    id_array indices(ctx, dtype::i32, 50);
+    flashinfer::plan_buffers out;
+    out.custom_mask = mask.data();
+    out.custom_mask_bytes = static_cast<index_t>(mask.size());
+    out.paged_kv_indices = indices.view();
+    out.max_pages = 50;
+    for (index_t const page_size : {index_t{1}, std::numeric_limits<index_t>::max()}) {
+      ddtree::kv_table table;
+      table.page_size = page_size;
+      REQUIRE(flashinfer::write_plan_buffers(ctx, h.shape, {cache_len.view(), d.request.data()},
+                                             d.tree.view(), table, out));
+      CHECK((mask.intact() && indices.intact()));
+    }
   }
 }
 

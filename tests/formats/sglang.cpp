@@ -444,6 +444,27 @@ TEST_CASE("sglang: results that make no path are held to one", "[formats][sglang
   }
 }
 
+TEST_CASE("sglang: lengths that no cache has stay within the buffers", "[formats][sglang]") {
+  for (ddtree::context const& ctx : round_contexts()) {
+    random_numbers rng(3);
+    host_batch const h = make_batch(rng, {40, 65, 7, {5}, false});
+    device_batch d(ctx, h);
+    id_list lengths(sized(h.shape.requests), std::int64_t{1} << 40);
+    lengths[sized(h.request[0])] = 9;
+    optional_ids cache_len(ctx, dtype::i64, lengths);
+    buffer<std::uint8_t> mask(ctx, 20000);
+    sglang::verify_buffers out;
+    out.custom_mask = mask.data();
+    out.custom_mask_bytes = static_cast<index_t>(mask.size());
+    for (bool const tree_part_only : {false, true}) {
+      out.tree_part_only = tree_part_only;
+      REQUIRE(sglang::write_verify_buffers(ctx, h.shape, {cache_len.view(), d.request.data()},
+                                           d.tree.view(), {}, out));
+      CHECK(mask.intact());
+    }
+  }
+}
+
 TEST_CASE("sglang: an argument at fault is named", "[formats][sglang]") {
   auto const ctx = ddtree::context::cpu();
   random_numbers rng(1);
