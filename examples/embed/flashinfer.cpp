@@ -3,6 +3,7 @@
 #include "ddtree/formats/flashinfer.hpp"
 
 #include "ddtree/ddtree.hpp"
+#include "ddtree/formats/kv_layout.hpp"
 
 #include "tiny_round.hpp"
 

@@ -20,6 +20,7 @@
 #include "rules/views.hpp"
 
 #include <cstddef>
+#include <cstdint>
 
 namespace ddtree {
 inline namespace v0 {
@@ -43,6 +44,12 @@ struct sums<0> {
 /// Stores where the array is wanted.
 DDTREE_HD inline void put(ids_out const& ids, index_t i, index_t value) {
   if (ids.data != nullptr) rules::store_id(ids, i, value);
+}
+
+/// Copies a node's value to entry (b, i), where the array is wanted; `from` may be null otherwise.
+DDTREE_HD inline void put_node(ids_out const& ids, index_t b, index_t i, std::int32_t const* from,
+                               index_t node) {
+  if (ids.data != nullptr) rules::store_id(ids, b * ids.stride + i, from[node]);
 }
 
 DDTREE_HD constexpr index_t smaller(index_t a, index_t b) noexcept { return a < b ? a : b; }

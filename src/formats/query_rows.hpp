@@ -2,7 +2,7 @@
 // How many rows of a request an engine runs.
 #pragma once
 
-#include "ddtree/formats/kv_layout.hpp"
+#include "ddtree/formats/query_rows.hpp"
 #include "ddtree/tree.hpp"
 
 #include "rules/hd.hpp"

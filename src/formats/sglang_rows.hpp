@@ -112,21 +112,14 @@ struct verify_job {
 
   DDTREE_HD void write_row(request const& r, index_t i) const {
     index_t const row = r.b * shape.width() + i;
-    if (out.draft_token.data != nullptr) {
-      put(out.draft_token, r.b * out.draft_token.stride + i, tree.token[row]);
-    }
+    put_node(out.draft_token, r.b, i, tree.token, row);
     if (out.positions.data != nullptr) {
       put(out.positions, r.b * out.positions.stride + i,
           r.at.active ? r.at.cache_len + tree.depth[row] : 0);
     }
     put(out.retrieve_index, r.b * out.retrieve_index.stride + i, row);
-    if (out.retrieve_next_token.data != nullptr) {
-      put(out.retrieve_next_token, r.b * out.retrieve_next_token.stride + i, tree.first_child[row]);
-    }
-    if (out.retrieve_next_sibling.data != nullptr) {
-      put(out.retrieve_next_sibling, r.b * out.retrieve_next_sibling.stride + i,
-          tree.next_sibling[row]);
-    }
+    put_node(out.retrieve_next_token, r.b, i, tree.first_child, row);
+    put_node(out.retrieve_next_sibling, r.b, i, tree.next_sibling, row);
     if (out.retrieve_parent_token.data != nullptr) {
       put(out.retrieve_parent_token, r.b * out.retrieve_parent_token.stride + i,
           larger(tree.parent[row], 0));

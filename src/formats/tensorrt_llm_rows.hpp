@@ -94,23 +94,12 @@ struct verify_job {
 
   DDTREE_HD void write_row(request const& r, index_t i) const {
     index_t const row = r.b * shape.width() + i;
-    if (out.position_offsets.data != nullptr) {
-      put(out.position_offsets, r.b * out.position_offsets.stride + i, tree.depth[row]);
-    }
-    if (out.candidates.data != nullptr) {
-      put(out.candidates, r.b * out.candidates.stride + i, tree.token[row]);
-    }
-    if (out.draft_ids.data != nullptr && i > 0) {
-      put(out.draft_ids, r.b * out.draft_ids.stride + i - 1, tree.token[row]);
-    }
+    put_node(out.position_offsets, r.b, i, tree.depth, row);
+    put_node(out.candidates, r.b, i, tree.token, row);
+    if (i > 0) put_node(out.draft_ids, r.b, i - 1, tree.token, row);
     put(out.retrieve_index, r.b * out.retrieve_index.stride + i, i);
-    if (out.retrieve_next_token.data != nullptr) {
-      put(out.retrieve_next_token, r.b * out.retrieve_next_token.stride + i, tree.first_child[row]);
-    }
-    if (out.retrieve_next_sibling.data != nullptr) {
-      put(out.retrieve_next_sibling, r.b * out.retrieve_next_sibling.stride + i,
-          tree.next_sibling[row]);
-    }
+    put_node(out.retrieve_next_token, r.b, i, tree.first_child, row);
+    put_node(out.retrieve_next_sibling, r.b, i, tree.next_sibling, row);
   }
 
   /// The path that ends at node i, at its place among those of the leaves; and row i where there is

@@ -2,7 +2,7 @@
 // Argument checks that the engines' calls share.
 #pragma once
 
-#include "ddtree/formats/kv_layout.hpp"
+#include "ddtree/formats/query_rows.hpp"
 #include "ddtree/status.hpp"
 #include "ddtree/views.hpp"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddtree/formats/flashinfer.hpp"
 
+#include "ddtree/formats/kv_layout.hpp"
+
 #include "formats/scene.hpp"
 #include "support/catch.hpp"
 

@@ -301,6 +301,29 @@ TEST_CASE("llama_cpp: a round's tree is one piece that can be copied", "[formats
   CHECK(std::is_sorted(ordered.begin(), ordered.end()));
 }
 
+TEST_CASE("llama_cpp: trees and paths that are none stay within the arrays",
+          "[formats][llama_cpp]") {
+  if (tested_backend() == ddtree::backend_kind::cuda) DDTREE_SKIP("of host memory alone");
+  auto const ctx = context::cpu();
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    random_numbers rng(seed);
+    host_batch const h = make_batch(rng, {5, 33, 7, {3}, false});
+    device_batch d(ctx, h);
+    host_arrays a(h, 6);
+    std::vector<int> winner(5), end(5);
+    if (seed % 2 == 0) d.spoil(rng);
+    REQUIRE(llama_cpp::write_batch(ctx, h.shape, d.view(), d.tree.view(), {6}, a.view()));
+    d.spoil(rng);
+    REQUIRE(llama_cpp::write_commit(ctx, h.shape, d.view(), d.path.view(), {6}, a.view(),
+                                    {winner.data(), end.data()}));
+    for (std::size_t b = 0; b < 5; ++b) {
+      CHECK((winner[b] == -1 || winner[b] / 6 == h.request[b]));
+      CHECK(end[b] <= h.length(b) + 8);
+    }
+    CHECK(a.list.back() == -7);
+  }
+}
+
 TEST_CASE("llama_cpp: an argument at fault is named", "[formats][llama_cpp]") {
   if (tested_backend() == ddtree::backend_kind::cuda) DDTREE_SKIP("of host memory alone");
   auto const ctx = context::cpu();

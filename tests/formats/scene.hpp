@@ -216,6 +216,24 @@ struct device_batch {
     fill_path(h);
   }
 
+  /// Fills the tree and the path with numbers that are none: what a call does with them must stay
+  /// within its arrays.
+  void spoil(random_numbers& rng) {
+    buffer<std::int32_t>* const arrays[] = {
+        &tree.parent,    &tree.depth, &tree.first_child,  &tree.next_sibling,
+        &tree.num_nodes, &path.path,  &path.num_accepted,
+    };
+    for (auto* const array : arrays) {
+      std::vector<std::int32_t> values(array->size());
+      for (auto& value : values) {
+        value = rng.one_in(2)
+                    ? rng.between(-2, 70)
+                    : rng.between(std::numeric_limits<int>::min(), std::numeric_limits<int>::max());
+      }
+      array->assign(values);
+    }
+  }
+
   ddtree::batch_view view() { return {cache_len.data(), request.data()}; }
 
   buffer<std::int32_t> cache_len;

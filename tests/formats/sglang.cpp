@@ -465,6 +465,38 @@ TEST_CASE("sglang: lengths that no cache has stay within the buffers", "[formats
   }
 }
 
+TEST_CASE("sglang: trees and paths that are none stay within the arrays", "[formats][sglang]") {
+  for (ddtree::context const& ctx : round_contexts()) {
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      random_numbers rng(seed);
+      host_batch const h = make_batch(rng, {5, 33, 7, {3}, false});
+      device_batch d(ctx, h);
+      d.spoil(rng);
+      auto const rows = sized(h.shape.batch * h.shape.width());
+      optional_ids out_cache_loc(ctx, dtype::i64, make_slots(h));
+      id_array slots(ctx, dtype::i32, rows * 33), lens(ctx, dtype::i32, rows);
+      sglang::verify_buffers verify;
+      verify.kv_slots = slots.view();
+      verify.kv_lens = lens.view();
+      REQUIRE(sglang::write_verify_buffers(ctx, h.shape, d.view(), d.tree.view(),
+                                           out_cache_loc.view(), verify));
+      id_array predicts(ctx, dtype::i32, rows), index(ctx, dtype::i32, 40);
+      id_array tgt(ctx, dtype::i64, 40), src(ctx, dtype::i64, 40);
+      sglang::accept_buffers accept;
+      accept.predicts = predicts.view();
+      accept.accept_index = index.view();
+      accept.tgt_cache_loc = tgt.view();
+      accept.src_cache_loc = src.view();
+      REQUIRE(sglang::write_accept_buffers(ctx, h.shape, d.view(), d.path.view(),
+                                           out_cache_loc.view(), accept));
+      for (std::int64_t const i : index.values()) CHECK((i >= -1 && i < 5 * 33));
+      for (std::int64_t const n : lens.values()) CHECK((n >= 1 && n <= 8));
+      CHECK((slots.intact() && lens.intact() && predicts.intact() && index.intact() &&
+             tgt.intact() && src.intact()));
+    }
+  }
+}
+
 TEST_CASE("sglang: an argument at fault is named", "[formats][sglang]") {
   auto const ctx = ddtree::context::cpu();
   random_numbers rng(1);

@@ -262,6 +262,35 @@ TEST_CASE("tensorrt_llm: its KV update and compact_kv move the same rows",
   }
 }
 
+TEST_CASE("tensorrt_llm: trees and paths that are none stay within the arrays",
+          "[formats][tensorrt_llm]") {
+  for (ddtree::context const& ctx : round_contexts()) {
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      random_numbers rng(seed);
+      host_batch const h = make_batch(rng, {5, 33, 7, {3}, false});
+      device_batch d(ctx, h);
+      d.spoil(rng);
+      id_array paths(ctx, dtype::i32, 5 * 33 * 8), packed(ctx, dtype::i32, 5 * 7);
+      id_array index(ctx, dtype::i32, 5 * 8), indices(ctx, dtype::i32, 5 * 7);
+      buffer<std::uint32_t> mask(ctx, 5 * 33 * 2);
+      tensorrt_llm::verify_buffers verify;
+      verify.paths = paths.view();
+      verify.dense_packed_mask = mask.data();
+      REQUIRE(tensorrt_llm::write_verify_buffers(ctx, h.shape, d.view(), d.tree.view(), verify));
+      tensorrt_llm::accept_buffers accept;
+      accept.accept_index = index.view();
+      accept.paths_offsets = packed.view();
+      accept.accepted_indices = indices.view();
+      REQUIRE(tensorrt_llm::write_accept_buffers(ctx, h.shape, d.view(), d.path.view(), accept));
+      for (std::int64_t const node : paths.values()) CHECK((node >= -1 && node < 33));
+      for (std::int64_t const node : index.values()) CHECK((node >= -1 && node < 33));
+      for (std::int64_t const draft : packed.values()) CHECK((draft >= -1 && draft < 32));
+      CHECK((paths.intact() && packed.intact() && index.intact() && indices.intact() &&
+             mask.intact()));
+    }
+  }
+}
+
 TEST_CASE("tensorrt_llm: an argument at fault is named", "[formats][tensorrt_llm]") {
   auto const ctx = ddtree::context::cpu();
   random_numbers rng(1);

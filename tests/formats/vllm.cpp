@@ -256,6 +256,33 @@ TEST_CASE("vllm: compaction of its block tables in three layouts", "[formats][vl
   }
 }
 
+TEST_CASE("vllm: trees and paths that are none stay within the arrays", "[formats][vllm]") {
+  for (ddtree::context const& ctx : round_contexts()) {
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      random_numbers rng(seed);
+      host_batch const h = make_batch(rng, {5, 5, 7, {3}, false});
+      device_batch d(ctx, h);
+      d.spoil(rng);
+      optional_ids states(ctx, dtype::i32, make_slots(h));
+      id_array ids(ctx, dtype::i32, 25), start(ctx, dtype::i32, 6), output(ctx, dtype::i32, 40);
+      id_array from(ctx, dtype::i32, sized(h.shape.requests)),
+          to(ctx, dtype::i32, from.values().size());
+      vllm::verify_buffers rows;
+      rows.query_start_loc = start.view();
+      rows.input_ids = ids.view();
+      REQUIRE(vllm::write_verify_buffers(ctx, h.shape, d.view(), d.tree.view(), rows));
+      vllm::output_buffers out;
+      out.output_token_ids = output.view();
+      out.state_from = from.view();
+      out.state_to = to.view();
+      REQUIRE(vllm::write_output_buffers(ctx, h.shape, d.view(), d.tree.view(), d.path.view(),
+                                         states.view(), out));
+      CHECK(start.values().back() <= 25);
+      CHECK((ids.intact() && start.intact() && output.intact() && from.intact() && to.intact()));
+    }
+  }
+}
+
 TEST_CASE("vllm: an argument at fault is named", "[formats][vllm]") {
   auto const ctx = ddtree::context::cpu();
   random_numbers rng(1);

@@ -53,14 +53,6 @@ constexpr kv_tensor make_kv_tensor(kv_order order, void* base, kv_extents const&
   return t;
 }
 
-/// Which rows of a tree an engine runs.
-enum class query_rows : std::int32_t {
-  /// `width` rows of every request, padding included: a fixed grid.
-  width = 0,
-  /// The nodes of each tree, packed; none of an inactive request.
-  nodes = 1,
-};
-
 }  // namespace formats
 }  // namespace v0
 }  // namespace ddtree

@@ -13,6 +13,7 @@
 #include "ddtree/context.hpp"
 #include "ddtree/export.h"
 #include "ddtree/formats/kv_layout.hpp"
+#include "ddtree/formats/query_rows.hpp"
 #include "ddtree/status.hpp"
 #include "ddtree/tree.hpp"
 #include "ddtree/views.hpp"
