@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/run.cuh"
+#include "formats/vllm_rows.hpp"
+
+namespace ddtree {
+inline namespace v0 {
+namespace cuda {
+
+template status run_format(context const&, formats::vllm::verify_job const&) noexcept;
+template status run_format(context const&, formats::vllm::output_job const&) noexcept;
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace ddtree
