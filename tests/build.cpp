@@ -170,6 +170,43 @@ TEST_CASE("build_tree at the ends of every extent", "[build][small]") {
   check_everywhere(batch_of(shape, {make_input(rng, row_kind::bf16, shape)}));
 }
 
+TEST_CASE("build_tree on both sides of the sizes at which a kernel changes", "[build]") {
+  int const budget = GENERATE(63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 2047);
+  int const top_k = GENERATE(40, 300);
+  CAPTURE(budget, top_k);
+  random_numbers rng(static_cast<unsigned>(budget + top_k));
+  auto const shape = make_shape(15, top_k, budget, 40);
+  for (row_kind const kind : row_kinds) {
+    build_batch c = batch_of(shape, {make_input(rng, kind, shape), make_input(rng, kind, shape)});
+    check_everywhere(c);
+    c.seed_depth = 6;
+    check_everywhere(c);
+  }
+}
+
+TEST_CASE("build_tree where all prefixes weigh the same, and where half of them do", "[build]") {
+  int const budget = GENERATE(64, 256, 2047);
+  int const depth = GENERATE(2, 9, 31);
+  CAPTURE(budget, depth);
+  // Nothing but the paths tells the nodes apart: of all trees these need the most room.
+  std::vector<float> const zeros(100, 0.0f);
+  std::vector<float> steps;
+  for (int r = 0; r < 100; ++r) steps.push_back(-0.25f * static_cast<float>(r / 2));
+  build_input tied = input_of(std::vector<std::vector<float>>(sized(depth), zeros), budget);
+  build_input stepped = input_of(std::vector<std::vector<float>>(sized(depth), steps), budget);
+  tied.vocab = stepped.vocab = 2000;
+  auto const shape = make_shape(depth, 100, budget, 2000);
+  check_everywhere(batch_of(shape, {tied, stepped}));
+}
+
+TEST_CASE("build_tree for more requests than a GPU has multiprocessors", "[build][small]") {
+  random_numbers rng(5);
+  auto const shape = make_shape(7, 16, 20);
+  std::vector<std::optional<build_input>> rows;
+  for (int b = 0; b < 301; ++b) rows.push_back(make_input(rng, rng.any_of(row_kinds), shape));
+  check_everywhere(batch_of(shape, rows));
+}
+
 TEST_CASE("build_tree of all-equal log-probs goes breadth before depth in path order",
           "[build][small]") {
   auto const shape = make_shape(31, 1024, 1500);

@@ -318,6 +318,31 @@ TEST_CASE("write_mask writes trees of 1025 and 2048 rows", "[mask]") {
   check(random_case(rng, 2047, {45}, {where, 2093, 0}, bits));
 }
 
+TEST_CASE("write_mask writes a mask without gaps at any address", "[mask][small]") {
+  int const budget = GENERATE(1, 2, 6, 31, 32, 33, 95, 127, 128, 129);
+  random_numbers rng(static_cast<unsigned>(budget));
+  for (encoding const& as : encodings) {
+    auto const c = random_case(rng, budget, {0, inactive, 5}, {region::tree, 0, 0}, as);
+    std::vector<unsigned char> mask(c.elements() * as.bytes());
+    expect_mask(c, mask);
+    for (std::size_t skipped = 0; skipped <= 16; skipped += as.bytes()) {
+      CAPTURE(budget, skipped, static_cast<int>(as.type));
+      for (auto const& on : contexts_for(operation::write_mask)) {
+        CAPTURE(on.name);
+        mask_call call(on.ctx, c);
+        buffer<unsigned char> memory(on.ctx, mask.size() + 16);
+        std::vector<unsigned char> want(mask.size() + 16, poison_byte);
+        std::copy(mask.begin(), mask.end(), want.begin() + static_cast<std::ptrdiff_t>(skipped));
+        call.out.data = memory.data() + skipped;
+        REQUIRE(call.run());
+        REQUIRE(memory.intact());
+        bool const same = memory.values() == want;
+        REQUIRE(same);
+      }
+    }
+  }
+}
+
 TEST_CASE("write_mask ends at the columns that there are", "[mask][small]") {
   auto const where = GENERATE(region::full, region::recent);
   random_numbers rng(78);

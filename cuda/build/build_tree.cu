@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "build/build.hpp"
+#include "build/quick_search.cuh"
 #include "build/search.cuh"
 #include "build/sort.cuh"
 #include "build/tree_rows.cuh"
@@ -20,92 +21,91 @@ struct build_memory {
   static constexpr int rows = Threads * PerThread / 2;
 
   search_memory<Threads, PerThread> search;
-  int ranks[max_depth + 2];  // usable candidates by depth, from 1 on
-  // The finished tree, by row; row_of by place.
-  std::uint16_t row_of[rows];
-  std::uint16_t parent[rows];
-  std::uint16_t next_sibling[rows];
+  int bad[max_depth + 2];  // by depth, from 1 on: see mark_bad
+  union {
+    quick_memory<Threads, PerThread> quick;
+    // The finished tree, by row; row_of by index in `search`.
+    struct {
+      std::uint16_t row_of[Threads * PerThread];
+      std::uint16_t parent[rows];
+      std::uint16_t first_child[rows];
+      std::uint16_t next_sibling[rows];
+    };
+  };
 };
 
-/// Finds how many candidates of each depth may be selected; returns whether a row was cut. Starts
-/// without a barrier and ends with one.
+/// More than of any rank.
+constexpr int none_bad = 2 * max_top_k;
+
+/// Of each row that the tree may use twice the first rank that may not be selected, and one more if
+/// the row was cut there. `bad` holds none_bad, visible after the barrier that this starts with; it
+/// ends with one.
 template <int Threads>
-__device__ bool count_usable(round_shape const& shape, search_rows const& rows,
-                             rules::growth const& most, int* ranks) {
-  int const t = static_cast<int>(threadIdx.x);
-  int const depth = static_cast<int>(most.depth);
-  // Rank r comes after r siblings, so it cannot be selected where r >= most.nodes.
-  int const width = static_cast<int>(shape.top_k < most.nodes ? shape.top_k : most.nodes);
-  // Of a row's first bad rank, twice it, and one more if it is a cut.
-  for (int d = t; d <= max_depth + 1; d += Threads) ranks[d] = 1 <= d && d <= depth ? 2 * width : 0;
+__device__ void mark_bad(search_rows const& rows, index_t vocab, int* bad) {
+  constexpr int warps = warps_of<Threads>;
+  constexpr int ahead = 4;
+  int const pieces = (rows.ranks + 31) / 32;
+  int const last = rows.depth * pieces;
   __syncthreads();
-  for (int i = t; i < depth * width; i += Threads) {
-    int const row = i / width;
-    int const rank = i - row * width;
-    int const at = row * rows.top_k + rank;
-    float const log_prob = rows.log_prob[at];
-    float const before = rank == 0 ? 0.0f : rows.log_prob[at - 1];
-    if (rules::is_usable(rows.token[at], log_prob, before, shape.vocab)) continue;
-    atomicMin(&ranks[row + 1], 2 * rank + (rules::is_cut_at(log_prob) ? 1 : 0));
+  for (int first = warp_index(); first < last; first += ahead * warps) {
+    token_t token[ahead];
+    float log_prob[ahead], before[ahead];
+    int row[ahead], rank[ahead];
+#pragma unroll
+    for (int a = 0; a < ahead; ++a) {
+      int const piece = first + a * warps;
+      row[a] = piece / pieces;
+      rank[a] = (piece - row[a] * pieces) * 32 + lane_index();
+      if (piece >= last || rank[a] >= rows.ranks) continue;
+      int const at = row[a] * rows.top_k + rank[a];
+      token[a] = rows.token[at];
+      log_prob[a] = rows.log_prob[at];
+      before[a] = rank[a] == 0 ? 0.0f : rows.log_prob[at - 1];
+    }
+#pragma unroll
+    for (int a = 0; a < ahead; ++a) {
+      if (first + a * warps >= last || rank[a] >= rows.ranks) continue;
+      if (rules::is_usable(token[a], log_prob[a], before[a], vocab)) continue;
+      atomicMin(&bad[row[a] + 1], 2 * rank[a] + (rules::is_cut_at(log_prob[a]) ? 1 : 0));
+    }
   }
   __syncthreads();
-  int cut = 0;
-  for (int d = t; d <= max_depth + 1; d += Threads) {
-    cut |= ranks[d] & 1;
-    ranks[d] /= 2;
-  }
-  return __syncthreads_or(cut) != 0;
+}
+
+/// Whole warps.
+__device__ inline bool is_cut(search_rows const& rows) {
+  int const depth = lane_index() + 1;
+  bool const cut = depth <= rows.depth && (rows.bad[depth] & 1) != 0;
+  return __any_sync(all_lanes, cut) != 0;
 }
 
 /// The depth of the chain that is taken first.
-__device__ inline int count_seeds(index_t seed_depth, index_t nodes, int const* ranks) {
+__device__ inline int count_seeds(index_t seed_depth, index_t nodes, search_rows const& rows) {
   int seeds = 0;
-  while (seeds < seed_depth && seeds < nodes && ranks[seeds + 1] > 0) ++seeds;
+  while (seeds < seed_depth && seeds < nodes && rows.usable(seeds + 1) > 0) ++seeds;
   return seeds;
 }
 
-/// Puts the selected nodes in the exact order: weight[i] is then the weight of row i, and the place
-/// of row i (not of the root) is place[i - 1]. Ends with a barrier.
-template <int Threads, class Memory>
-__device__ void sort_nodes(Memory& search, int num_nodes) {
-  int n = 1;
-  while (n < num_nodes - 1) n *= 2;
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += Threads) {
-    search.place[i] = static_cast<std::uint16_t>(i + 1);
-    if (i + 1 >= num_nodes) search.weight[i + 1] = INT64_MIN;
-  }
-  __syncthreads();
-  rules::weight_t* const weight = search.weight + 1;
-  std::uint16_t* const place = search.place;
-  block_sort<Threads>(
-      n,
-      [=](int i, int j) {
-        return weight[i] != weight[j] ? weight[i] > weight[j] : place[i] < place[j];
-      },
-      [=](int i, int j) {
-        rules::weight_t const w = weight[i];
-        weight[i] = weight[j];
-        weight[j] = w;
-        std::uint16_t const p = place[i];
-        place[i] = place[j];
-        place[j] = p;
-      });
-}
-
-/// Turns places into rows; returns whether a node has the last rank. Ends with a barrier.
+/// Links the rows; returns whether a node has the last rank. Ends with a barrier.
 template <int Threads, class Memory>
 __device__ bool link_rows(Memory& shared, int num_nodes, int top_k) {
   std::uint16_t const* const place = shared.search.place;
   for (int i = static_cast<int>(threadIdx.x); i < num_nodes; i += Threads) {
     shared.row_of[i == 0 ? 0 : place[i - 1]] = static_cast<std::uint16_t>(i);
+    shared.first_child[i] = 0;
     shared.next_sibling[i] = 0;
   }
   __syncthreads();
   int limited = 0;
   for (int i = 1 + static_cast<int>(threadIdx.x); i < num_nodes; i += Threads) {
     search_node const n = shared.search.node[place[i - 1]];
-    shared.parent[i] = shared.row_of[n.parent];
-    if (n.rank > 0) shared.next_sibling[shared.row_of[n.left]] = static_cast<std::uint16_t>(i);
+    int const parent = shared.row_of[n.parent];
+    shared.parent[i] = static_cast<std::uint16_t>(parent);
+    if (n.rank == 0) {
+      shared.first_child[parent] = static_cast<std::uint16_t>(i);
+    } else {
+      shared.next_sibling[shared.row_of[n.left]] = static_cast<std::uint16_t>(i);
+    }
     limited |= static_cast<int>(n.rank) == top_k - 1;
   }
   return __syncthreads_or(limited) != 0;
@@ -113,67 +113,88 @@ __device__ bool link_rows(Memory& shared, int num_nodes, int top_k) {
 
 /// Row i of the finished tree.
 template <class Memory>
-__device__ tree_row find_row_of_tree(Memory const& shared, search_rows const& rows, int num_nodes,
-                                     token_t root, int i) {
-  int const place = i == 0 ? 0 : shared.search.place[i - 1];
-  search_node const n = shared.search.node[place];
-  // In preorder a first child stands right behind its parent.
-  bool const has_child =
-      place + 1 < num_nodes && shared.search.node[place + 1].depth == n.depth + 1;
+__device__ tree_row find_row_of_tree(Memory const& shared, search_rows const& rows, token_t root,
+                                     int i) {
   tree_row row;
-  row.first_child = has_child ? shared.row_of[place + 1] : -1;
+  if (shared.first_child[i] > 0) row.first_child = shared.first_child[i];
   if (i == 0) {
     row.token = root;
     return row;
   }
+  search_node const n = shared.search.node[shared.search.place[i - 1]];
   row.depth = static_cast<std::int32_t>(n.depth);
   row.rank = static_cast<std::int32_t>(n.rank);
   row.token = rows.token[(row.depth - 1) * rows.top_k + row.rank];
   row.log_weight = rules::to_log_weight(shared.search.weight[i]);
   row.parent = shared.parent[i];
-  row.next_sibling = shared.next_sibling[i] > 0 ? shared.next_sibling[i] : -1;
+  if (shared.next_sibling[i] > 0) row.next_sibling = shared.next_sibling[i];
   return row;
 }
 
+/// Leaves the selected nodes in memory, as `sort_rows` does; returns how many there are with the
+/// root. Starts without a barrier and ends with one.
+template <int Threads, int PerThread, int Warps>
+__device__ int search_nodes(build_memory<Threads, PerThread>& shared, search_rows const& rows,
+                            int nodes, int seeds, rules::weight_t lowest) {
+  quick_search<Threads, PerThread, Warps> quick(shared.search, shared.quick, rows, nodes, seeds,
+                                                lowest);
+  __syncthreads();
+  int num_nodes = quick.run(rows.depth);
+  if (num_nodes > 0) return num_nodes;
+
+  tree_search<Threads, PerThread> thorough(shared.search, rows, nodes, seeds, lowest);
+  __syncthreads();
+  num_nodes = thorough.run(rows.depth);
+  sort_rows<Threads>(shared.search, num_nodes - 1, [](int i, int j) { return i < j; });
+  return num_nodes;
+}
+
 /// One block per request, exact grid.
-template <int Threads, int PerThread>
+template <int Threads, int PerThread, int Warps>
 __global__ __launch_bounds__(Threads, 1) void build_tree_kernel(support::build_tree_call const p) {
   extern __shared__ __align__(16) unsigned char block_memory[];
   auto& shared = *reinterpret_cast<build_memory<Threads, PerThread>*>(block_memory);
+  for (int d = static_cast<int>(threadIdx.x); d < max_depth + 2; d += Threads) {
+    shared.bad[d] = none_bad;
+  }
   index_t const b = blockIdx.x;
   draft_tree const tree = rules::tree_of(p.out, p.shape, b);
   rules::batch_row const request = rules::find_row(p.batch, p.shape.request_rows(), b);
   if (!request.active) return write_inactive<Threads>(tree, p.shape);
 
-  clear_ancestors<Threads>(tree, p.shape);
   rules::growth const most = rules::growth_of(p.shape, p.options, request);
+  index_t const root = rules::load_id(p.root, b);
+  std::uint32_t const flags_in = p.in.flags[b];
   index_t const first = b * p.shape.depth * p.shape.top_k;
-  search_rows const rows{p.in.token + first, p.in.log_prob + first, p.shape.top_k, shared.ranks};
-  bool const cut = count_usable<Threads>(p.shape, rows, most, shared.ranks);
-  int const seeds = count_seeds(p.options.seed_depth, most.nodes, shared.ranks);
-
-  tree_search<Threads, PerThread> search(shared.search, rows, static_cast<int>(most.nodes), seeds,
-                                         rules::min_weight(p.options.min_log_weight));
-  __syncthreads();
-  int const num_nodes = search.run(static_cast<int>(most.depth));
-  sort_nodes<Threads>(shared.search, num_nodes);
+  auto const nodes = static_cast<int>(most.nodes);
+  // Rank r comes after r siblings, so it cannot be selected where r >= nodes.
+  search_rows const rows{p.in.token + first,
+                         p.in.log_prob + first,
+                         p.shape.top_k,
+                         static_cast<int>(most.depth),
+                         p.shape.top_k < nodes ? p.shape.top_k : nodes,
+                         shared.bad};
+  mark_bad<Threads>(rows, p.shape.vocab, shared.bad);
+  clear_ancestors<Threads>(tree, p.shape);
+  int const seeds = count_seeds(p.options.seed_depth, most.nodes, rows);
+  bool const cut = is_cut(rows);
+  int const num_nodes = search_nodes<Threads, PerThread, Warps>(
+      shared, rows, nodes, seeds, rules::min_weight(p.options.min_log_weight));
   bool const top_k_limited = link_rows<Threads>(shared, num_nodes, p.shape.top_k);
 
-  index_t const root = rules::load_id(p.root, b);
   bool const is_id = root >= 0 && root < p.shape.vocab;
   auto const root_token = static_cast<token_t>(is_id ? root : 0);
-  std::uint32_t const flags = p.in.flags[b] | (is_id ? 0u : flag::id_out_of_range) |
+  std::uint32_t const flags = flags_in | (is_id ? 0u : flag::id_out_of_range) |
                               (most.length_limited ? flag::length_limited : 0u) |
                               (cut ? flag::candidates_cut : 0u) |
                               (top_k_limited ? flag::top_k_limited : 0u);
-  write_tree<Threads>(tree, p.shape, num_nodes, root_token, shared.parent, flags, [&](int i) {
-    return find_row_of_tree(shared, rows, num_nodes, root_token, i);
-  });
+  write_tree<Threads>(tree, p.shape, num_nodes, root_token, shared.parent, flags,
+                      [&](int i) { return find_row_of_tree(shared, rows, root_token, i); });
 }
 
-template <int Threads, int PerThread>
+template <int Threads, int PerThread, int Warps>
 status launch_build(support::build_tree_call const& call) noexcept {
-  return launch(call.ctx, build_tree_kernel<Threads, PerThread>,
+  return launch(call.ctx, build_tree_kernel<Threads, PerThread, Warps>,
                 {call.shape.batch, Threads, sizeof(build_memory<Threads, PerThread>)}, call);
 }
 
@@ -186,10 +207,10 @@ constexpr bool has_room(int capacity, int budget) {
 }  // namespace
 
 status build_tree(support::build_tree_call const& call) noexcept {
-  static_assert(has_room(128 * 2, 64) && has_room(256 * 4, 256) && has_room(1024 * 4, max_budget));
-  if (call.shape.budget <= 64) return launch_build<128, 2>(call);
-  if (call.shape.budget <= 256) return launch_build<256, 4>(call);
-  return launch_build<1024, 4>(call);
+  static_assert(has_room(256 * 1, 64) && has_room(256 * 4, 256) && has_room(1024 * 4, max_budget));
+  if (call.shape.budget <= 64) return launch_build<256, 1, 1>(call);
+  if (call.shape.budget <= 256) return launch_build<256, 4, 8>(call);
+  return launch_build<1024, 4, 32>(call);
 }
 
 }  // namespace cuda

@@ -43,7 +43,15 @@ struct search_rows {
   token_t const* token;
   float const* log_prob;
   int top_k;
-  int const* ranks;  // usable ones, by depth; in shared memory
+  int depth;       // beyond it no candidate is usable,
+  int ranks;       // nor at this rank,
+  int const* bad;  // nor from half of this on, by depth; in shared memory
+
+  __device__ int usable(int at) const {
+    if (at > depth) return 0;
+    int const end = bad[at] / 2;
+    return end < ranks ? end : ranks;
+  }
 
   __device__ rules::weight_t weight(int depth, int rank) const {
     return rules::weight(log_prob[(depth - 1) * top_k + rank]);
@@ -52,12 +60,58 @@ struct search_rows {
 
 inline constexpr int search_bins = 256;
 
+/// The sum of the values of this lane and those before it.
+template <class T>
+__device__ T warp_sum(T value) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    T const other = __shfl_up_sync(all_lanes, value, static_cast<unsigned>(distance));
+    if (lane_index() >= distance) value += other;
+  }
+  return value;
+}
+
+struct bin_place {
+  int index;   // search_bins where the bins hold less
+  int before;  // in the bins before
+  int count;
+};
+
+/// The bin that holds the item of that rank, counted from 1. Whole warps.
+__device__ inline bin_place bin_with(std::uint32_t const* bins, std::uint32_t rank) {
+  constexpr int per_lane = search_bins / 32;
+  std::uint32_t count[per_lane];
+  std::uint32_t sum = 0;
+#pragma unroll
+  for (int k = 0; k < per_lane; ++k) {
+    count[k] = bins[lane_index() * per_lane + k];
+    sum += count[k];
+  }
+  std::uint32_t const end = warp_sum(sum);
+  unsigned const reaching = __ballot_sync(all_lanes, end >= rank);
+  if (reaching == 0) return {search_bins, 0, 0};
+  int const lane = __ffs(static_cast<int>(reaching)) - 1;
+  bin_place at{lane_index() * per_lane, static_cast<int>(end - sum), 0};
+  bool found = false;
+#pragma unroll
+  for (int k = 0; k < per_lane; ++k) {
+    if (found) continue;
+    at.count = static_cast<int>(count[k]);
+    found = static_cast<std::uint32_t>(at.before + at.count) >= rank;
+    if (found) continue;
+    at.before += at.count;
+    ++at.index;
+  }
+  return {__shfl_sync(all_lanes, at.index, lane), __shfl_sync(all_lanes, at.before, lane),
+          __shfl_sync(all_lanes, at.count, lane)};
+}
+
 template <int Threads, int PerThread>
 struct search_memory {
   static constexpr int capacity = Threads * PerThread;
   static_assert(capacity <= 4096, "places have 12 bits");
 
-  rules::weight_t weight[capacity];
+  rules::weight_t weight[capacity + 1];  // one more, for a sort of a power of two
   search_node node[capacity];
   std::uint16_t place[capacity];
   std::uint32_t histogram[3][search_bins];
@@ -143,7 +197,7 @@ class tree_search {
     for (;;) {
       int const excess = 64 - __clzll(static_cast<long long>(high - low)) - bin_bits;
       int const shift = excess > 0 ? excess : 0;
-      bin const at = find_bin(low, high, shift, static_cast<std::uint32_t>(rest));
+      bin_place const at = find_bin(low, high, shift, static_cast<std::uint32_t>(rest));
       std::uint64_t const first = low + (static_cast<std::uint64_t>(at.index) << shift);
       std::uint64_t const last = first + ((std::uint64_t{1} << shift) - 1);
       if (at.before + at.count - rest <= slack) {
@@ -161,15 +215,10 @@ class tree_search {
     }
   }
 
-  struct bin {
-    int index;
-    int before;  // nodes in the bins before
-    int count;
-  };
-
   /// The bin of keys low + [index, index + 1) << shift that holds the node of that rank, counted
   /// from 1; there are as many nodes up to `high`.
-  __device__ bin find_bin(std::uint64_t low, std::uint64_t high, int shift, std::uint32_t rank) {
+  __device__ bin_place find_bin(std::uint64_t low, std::uint64_t high, int shift,
+                                std::uint32_t rank) {
     // Three in turn: the next one is cleared while this one fills and stragglers still read the one
     // before, so that a pass needs one barrier.
     std::uint32_t* const bins = shared_.histogram[turn_];
@@ -183,30 +232,7 @@ class tree_search {
       atomicAdd(bins + ((key - low) >> shift), 1u);
     }
     __syncthreads();
-
-    constexpr int per_lane = search_bins / 32;
-    std::uint32_t count[per_lane];
-    std::uint32_t sum = 0;
-#pragma unroll
-    for (int k = 0; k < per_lane; ++k) {
-      count[k] = bins[lane_index() * per_lane + k];
-      sum += count[k];
-    }
-    std::uint32_t const end = warp_sum(sum);
-    int const lane = __ffs(static_cast<int>(__ballot_sync(all_lanes, end >= rank))) - 1;
-    bin at{lane_index() * per_lane, static_cast<int>(end - sum), 0};
-    bool found = false;
-#pragma unroll
-    for (int k = 0; k < per_lane; ++k) {
-      if (found) continue;
-      at.count = static_cast<int>(count[k]);
-      found = static_cast<std::uint32_t>(at.before + at.count) >= rank;
-      if (found) continue;
-      at.before += at.count;
-      ++at.index;
-    }
-    return {__shfl_sync(all_lanes, at.index, lane), __shfl_sync(all_lanes, at.before, lane),
-            __shfl_sync(all_lanes, at.count, lane)};
+    return bin_with(bins, rank);
   }
 
   /// Drops the nodes that the threshold leaves out and adds children of the nodes at `depth`, in
@@ -345,7 +371,7 @@ class tree_search {
     search_node const n = shared_.node[i];
     if (static_cast<int>(n.depth) != depth || i < frontier_) return 0;
     rules::weight_t const weight = shared_.weight[i];
-    int const usable = rows_.ranks[depth + 1];
+    int const usable = rows_.usable(depth + 1);
     int const undominated = (nodes_ - static_cast<int>(n.dominated)) / static_cast<int>(n.product);
     int most = usable < undominated ? usable : undominated;
     int children = 0;
@@ -364,16 +390,6 @@ class tree_search {
     return static_cast<int>(static_cast<std::uint32_t>(x));
   }
   static __device__ int high_half(unsigned long long x) { return static_cast<int>(x >> 32); }
-
-  template <class T>
-  static __device__ T warp_sum(T value) {
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      T const other = __shfl_up_sync(all_lanes, value, static_cast<unsigned>(distance));
-      if (lane_index() >= distance) value += other;
-    }
-    return value;
-  }
 
   /// Of each item the sum of the items before it; returns the sum of all.
   __device__ unsigned long long exclusive_sum(int rounds, unsigned long long (&value)[PerThread]) {

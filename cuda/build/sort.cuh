@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 namespace ddtree {
 inline namespace v0 {
 namespace cuda {
@@ -28,6 +30,38 @@ __device__ void block_sort(int n, Precedes precedes, Exchange exchange) {
     }
   }
   __syncthreads();
+}
+
+/// Puts nodes in the exact order: shared.weight[i] is then the weight of row i, and the index of
+/// row i (not of the root) is shared.place[i - 1]. Nodes 1..n have their weights and indices at
+/// first; `has_earlier_path(i, j)` decides between two of one weight. Ends with a barrier.
+template <int Threads, class Memory, class HasEarlierPath>
+__device__ void sort_rows(Memory& shared, int n, HasEarlierPath has_earlier_path) {
+  int size = 1;
+  while (size < n) size *= 2;
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < size; i += Threads) {
+    shared.place[i] = static_cast<std::uint16_t>(i + 1);
+    if (i >= n) shared.weight[i + 1] = INT64_MIN;
+  }
+  __syncthreads();
+  auto* const weight = shared.weight + 1;
+  auto* const place = shared.place;
+  block_sort<Threads>(
+      size,
+      [=](int i, int j) {
+        if (weight[i] != weight[j]) return weight[i] > weight[j];
+        if (place[i] > n || place[j] > n) return place[i] < place[j];
+        return has_earlier_path(place[i], place[j]);
+      },
+      [=](int i, int j) {
+        auto const w = weight[i];
+        weight[i] = weight[j];
+        weight[j] = w;
+        auto const p = place[i];
+        place[i] = place[j];
+        place[j] = p;
+      });
 }
 
 }  // namespace cuda

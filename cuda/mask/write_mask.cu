@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/launch.hpp"
 #include "mask/mask.hpp"
+#include "mask/units.cuh"
 #include "rules/mask.hpp"
 #include "rules/views.hpp"
 
@@ -16,7 +17,6 @@ constexpr int blocks_per_multiprocessor = 4;  // 64 registers: enough to spill n
 constexpr int units_per_thread = 8;
 constexpr index_t units_per_piece = index_t{threads} * units_per_thread;
 constexpr index_t max_blocks = 0x7fffffff;
-constexpr int unit_bytes = 16;
 
 struct mask_params {
   support::write_mask_call call;
@@ -78,8 +78,8 @@ struct visible_row {
   }
 };
 
-// An element type says which elements of a row are written, what element e holds, and what a whole
-// unit from element e on holds.
+// An element type says which elements of a row are written, and what a unit from element e on
+// holds; of elements that are not written it may say anything.
 
 /// A bit per column.
 struct bit_elements {
@@ -90,57 +90,25 @@ struct bit_elements {
     if (columns.begin == columns.end) return {0, 0};
     return {columns.begin / 32, (columns.end - 1) / 32 + 1};
   }
-  __device__ type element(visible_row const& row, index_t e) const {
+  __device__ uint4 unit(visible_row const& row, index_t e) const {
+    return {word(row, e), word(row, e + 1), word(row, e + 2), word(row, e + 3)};
+  }
+
+ private:
+  __device__ type word(visible_row const& row, index_t e) const {
     return row.columns(e * 32) & rules::low_bits(row_columns - e * 32);
   }
-  __device__ uint4 unit(visible_row const& row, index_t e) const {
-    return {element(row, e), element(row, e + 1), element(row, e + 2), element(row, e + 3)};
-  }
 };
 
-/// An element per column: 0 where it is visible, otherwise `masked`.
-template <class Type>
-struct value_elements {
-  using type = Type;
-  std::uint32_t masked;
+/// An element per column.
+template <class Columns>
+struct column_elements {
+  using type = typename Columns::type;
+  Columns of_columns;
 
   __device__ rules::column_span written(rules::column_span columns) const { return columns; }
-  __device__ type element(visible_row const& row, index_t e) const {
-    return static_cast<type>((row.columns(e) & 1u) != 0 ? 0u : masked);
-  }
   __device__ uint4 unit(visible_row const& row, index_t e) const {
-    std::uint32_t const bits = row.columns(e);
-    constexpr int per_word = 4 / static_cast<int>(sizeof(type));
-    return {word(bits), word(bits >> per_word), word(bits >> 2 * per_word),
-            word(bits >> 3 * per_word)};
-  }
-
- private:
-  /// The four bytes of the first one or two of these columns.
-  __device__ std::uint32_t word(std::uint32_t bits) const {
-    std::uint32_t const low = (bits & 1u) != 0 ? 0u : masked;
-    if constexpr (sizeof(type) == 4) return low;
-    return low | ((bits & 2u) != 0 ? 0u : masked) << 16;
-  }
-};
-
-/// A byte per column, 1 where it is visible.
-struct byte_elements {
-  using type = std::uint8_t;
-
-  __device__ rules::column_span written(rules::column_span columns) const { return columns; }
-  __device__ type element(visible_row const& row, index_t e) const {
-    return static_cast<type>(row.columns(e) & 1u);
-  }
-  __device__ uint4 unit(visible_row const& row, index_t e) const {
-    std::uint32_t const bits = row.columns(e);
-    return {word(bits), word(bits >> 4), word(bits >> 8), word(bits >> 12)};
-  }
-
- private:
-  /// Four bits, a byte each: the factor puts bit k at 8k and at places that the mask drops.
-  static __device__ std::uint32_t word(std::uint32_t bits) {
-    return ((bits & 15u) * 0x00204081u) & 0x01010101u;
+    return of_columns.unit(row.columns(e));
   }
 };
 
@@ -150,17 +118,15 @@ __device__ void write_unit(Elements const& elements, visible_row const& row,
                            rules::column_span written, typename Elements::type* out,
                            index_t number) {
   using type = typename Elements::type;
-  constexpr int per_unit = unit_bytes / static_cast<int>(sizeof(type));
+  constexpr int per_unit = elements_of_unit<type>;
   auto const address = reinterpret_cast<std::uintptr_t>(out + written.begin);
   auto const before = static_cast<index_t>(address % unit_bytes / sizeof(type));
   index_t const first = written.begin - before + number * per_unit;
-  index_t const begin = first > written.begin ? first : written.begin;
-  index_t const end = first + per_unit < written.end ? first + per_unit : written.end;
-  if (end - begin == per_unit) {
-    *reinterpret_cast<uint4*>(out + begin) = elements.unit(row, begin);
-    return;
-  }
-  for (index_t e = begin; e < end; ++e) out[e] = elements.element(row, e);
+  if (first >= written.end) return;
+  index_t const begin = first > written.begin ? 0 : written.begin - first;
+  index_t const end = first + per_unit < written.end ? per_unit : written.end - first;
+  store_elements(out + first, elements.unit(row, first), static_cast<int>(begin),
+                 static_cast<int>(end));
 }
 
 /// Blocks take pieces of requests in turn; a piece is a run of units, row after row.
@@ -201,13 +167,13 @@ __global__ __launch_bounds__(threads, blocks_per_multiprocessor) void write_bits
 
 __global__ __launch_bounds__(threads, blocks_per_multiprocessor) void write_bytes_kernel(
     mask_params const p) {
-  write_pieces(p, byte_elements{});
+  write_pieces(p, column_elements<byte_columns>{});
 }
 
 template <class Type>
 __global__ __launch_bounds__(threads, blocks_per_multiprocessor) void write_values_kernel(
     mask_params const p) {
-  write_pieces(p, value_elements<Type>{p.masked});
+  write_pieces(p, column_elements<value_columns<Type>>{{p.masked}});
 }
 
 /// Elements of a row that the call writes at most, whatever the cache length.
@@ -239,13 +205,15 @@ status launch_mask(void (*kernel)(mask_params const), support::write_mask_call c
 
 status write_mask(support::write_mask_call const& call) noexcept {
   mask_view const& out = call.out;
-  if (out.kind == mask_kind::bits) return launch_mask(write_bits_kernel, call, 4, 0);
-  if (out.kind == mask_kind::boolean) return launch_mask(write_bytes_kernel, call, 1, 0);
+  std::uint32_t const masked = out.type == dtype::f32
+                                   ? rules::float_bits(out.masked_value)
+                                   : rules::masked_bits(out.type, out.masked_value);
+  if (is_tree_block(call)) return write_tree_block(call, masked);
+  if (out.kind == mask_kind::bits) return launch_mask(write_bits_kernel, call, 4, masked);
+  if (out.kind == mask_kind::boolean) return launch_mask(write_bytes_kernel, call, 1, masked);
   if (out.type == dtype::f32) {
-    std::uint32_t const masked = rules::float_bits(out.masked_value);
     return launch_mask(write_values_kernel<std::uint32_t>, call, 4, masked);
   }
-  std::uint32_t const masked = rules::masked_bits(out.type, out.masked_value);
   return launch_mask(write_values_kernel<std::uint16_t>, call, 2, masked);
 }
 
