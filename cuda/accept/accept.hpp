@@ -17,6 +17,7 @@ status accept_tokens(support::accept_tokens_call const& call) noexcept;
 status accept_lazy(support::accept_logits_call const& call) noexcept;
 status accept_lazy_cluster(support::accept_logits_call const& call) noexcept;
 bool can_accept_lazy_cluster(support::accept_logits_call const& call) noexcept;
+bool prefers_accept_lazy_cluster(support::accept_logits_call const& call) noexcept;
 
 /// Reads all rows at once.
 status accept_eager(support::accept_logits_call const& call) noexcept;

@@ -66,11 +66,15 @@ status accept_lazy(support::accept_logits_call const& call) noexcept {
 }
 
 status accept_lazy_cluster(support::accept_logits_call const& call) noexcept {
-  return launch_lazy(call, tuning::lazy_blocks(call.shape));
+  return launch_lazy(call, tuning::lazy_blocks(call.shape.batch));
 }
 
 bool can_accept_lazy_cluster(support::accept_logits_call const& call) noexcept {
   return can_run_clusters(call.ctx.device);
+}
+
+bool prefers_accept_lazy_cluster(support::accept_logits_call const& call) noexcept {
+  return call.shape.batch <= tuning::max_preferred_cluster_batch;
 }
 
 }  // namespace cuda

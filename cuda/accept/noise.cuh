@@ -3,6 +3,7 @@
 #pragma once
 
 #include "accept/target_row.cuh"
+#include "common/logits.cuh"
 #include "rules/draw.hpp"
 #include "rules/dtype_convert.hpp"
 #include "rules/gumbel.hpp"
@@ -40,6 +41,12 @@ struct best_of_thread {
     id = other_id;
   }
 
+  /// Raises the bar to what the lanes have that come by together.
+  __device__ void share(unsigned lanes) {
+    std::uint32_t const largest = __reduce_max_sync(lanes, rules::order_key(key));
+    bar = fmaxf(bar, rules::float_from_order_key(largest));
+  }
+
   /// The best of a block is the largest of these; 0 where there is none.
   __device__ std::uint64_t candidate() const {
     return id < 0 ? 0 : rules::candidate_key(key, static_cast<std::uint32_t>(id));
@@ -56,6 +63,23 @@ __device__ void offer_largest(float const (&x)[Width], std::int32_t first_id,
   for (int j = Width - 1; j >= 0; --j) at = x[j] == largest ? j : at;
   best.offer(largest, first_id + at);
 }
+
+/// Leaves out packets whose logits, which nothing raises, cannot become the best. NaN and +inf are
+/// let in. A warp looks at a packet if one lane needs to, so lanes tell one another what they have.
+template <class Type>
+struct largest_gate {
+  best_of_thread& best;
+  bool is_open;  // to all
+
+  __device__ bool admits(uint4 const& raw) const {
+    return is_open || !(largest_or_nan<Type>(raw) < best.bar);
+  }
+  __device__ void settle() const {
+    if (is_open) return;
+    unsigned const lanes = __activemask();
+    if (__any_sync(lanes, best.key > best.bar)) best.share(lanes);
+  }
+};
 
 namespace noise_impl {
 
@@ -99,11 +123,6 @@ __device__ inline float noise_bound(std::uint32_t word) {
   float log2_of_word;
   asm("lg2.approx.f32 %0, %1;" : "=f"(log2_of_word) : "f"(__uint2float_rn(word)));
   return fmaf(-ln2, log2_of_word, 32 * ln2 + 0x1p-10f);
-}
-
-/// The largest of the lanes that `mask` names.
-__device__ inline float share_largest(unsigned mask, float x) {
-  return rules::float_from_order_key(__reduce_max_sync(mask, rules::order_key(x)));
 }
 
 }  // namespace noise_impl
@@ -153,7 +172,7 @@ __device__ void offer_with_noise(float const (&z)[Width], std::int32_t first_id,
       best.offer_unordered(rules::add(own, rules::gumbel_from_word(own_word)), first_id + at);
     }
     __syncwarp(lanes);
-    best.bar = fmaxf(best.bar, noise_impl::share_largest(lanes, best.key));
+    best.share(lanes);
   }
 }
 

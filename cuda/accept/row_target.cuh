@@ -59,10 +59,12 @@ __device__ inline row_part part_of(team const& blocks) {
 }
 
 /// Puts what the blocks found together.
-__device__ inline part_scan combine_parts(part_scan const* parts, int count) {
+template <bool Samples>
+__device__ part_scan combine_parts(part_scan const* parts, int count) {
   part_scan all = parts[0];
   for (int i = 1; i < count; ++i) {
     all.best = better_row{}(all.best, parts[i].best);
+    if constexpr (!Samples) continue;
     all.floor = larger{}(all.floor, parts[i].floor);
     all.largest = larger{}(all.largest, parts[i].largest);
   }
@@ -118,7 +120,7 @@ __device__ rules::target_token find_target(support::accept_logits_call const& ca
       }
     }
   }
-  found = combine_parts(blocks.exchange(found, memory.row.parts), blocks.blocks());
+  found = combine_parts<Memory::samples>(blocks.exchange(found, memory.row.parts), blocks.blocks());
 
   rules::target_token target;
   target.can_match = found.best.candidate != 0;

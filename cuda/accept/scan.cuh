@@ -33,7 +33,8 @@ struct better_row {
 
 struct scan_memory {
   row_best best[warps_of<accept_threads>];
-  rules::exp_sum sums[warps_of<accept_threads>];
+  std::uint32_t max[warps_of<accept_threads>];
+  float sums[warps_of<accept_threads>];
 };
 
 /// Of all columns of the row in every thread, but for the maxima.
@@ -80,7 +81,40 @@ __device__ bool scan_columns(target_row<Type> const& row, row_query const& query
         for (int j = 0; j < width; ++j) x[j] = rules::scaled(x[j], rule.r);
         if (kind == log_prob_kind::processed) add_to_sum(x, sum);
         if (has_noise) offer_with_noise(x, first_id, seed, best);
-      });
+      },
+      largest_gate<Type>{best, !is_greedy || kind != log_prob_kind::none || row.bias != nullptr});
+}
+
+/// better_row over a warp.
+__device__ inline row_best best_of_warp(row_best const& own) {
+  auto const high = static_cast<std::uint32_t>(own.candidate >> 32);
+  std::uint32_t const top = __reduce_max_sync(all_lanes, high);
+  std::uint32_t const low = high == top ? static_cast<std::uint32_t>(own.candidate) : 0;
+  return {std::uint64_t{top} << 32 | __reduce_max_sync(all_lanes, low),
+          __reduce_or_sync(all_lanes, own.met_nan), 0};
+}
+
+/// better_row over the block. `partial` is free again after the next barrier.
+__device__ inline row_best best_of_block(row_best own, row_best* partial) {
+  static_assert(warps_of<accept_threads> == 32);
+  own = best_of_warp(own);
+  if (lane_index() == 0) partial[warp_index()] = own;
+  __syncthreads();
+  return best_of_warp(partial[lane_index()]);
+}
+
+struct add_floats {
+  __device__ float operator()(float a, float b) const { return rules::add(a, b); }
+};
+
+/// The block's sum: one exponential a thread, then additions in a fixed order.
+__device__ inline rules::exp_sum sum_of_block(rules::exp_sum const& own, scan_memory& memory) {
+  std::uint32_t const key =
+      block_reduce<accept_threads>(rules::order_key(own.max), larger{}, memory.max);
+  float const max = rules::float_from_order_key(key);
+  bool const is_empty = own.max == rules::minus_infinity;
+  float const share = is_empty ? 0.0f : rules::mul(own.sum, fast_exp(rules::sub(own.max, max)));
+  return {max, block_reduce<accept_threads>(share, add_floats{}, memory.sums)};
 }
 
 }  // namespace scan_impl
@@ -103,11 +137,10 @@ __device__ row_scan scan_row(target_row<Type> const& row, row_query const& query
                                                       found.maxima, sum);
     met_nan = met_nan | bad;
     if (!sums) continue;
-    sum = block_reduce<accept_threads>(sum, merge_exp_sums{}, memory.sums);
+    sum = scan_impl::sum_of_block(sum, memory);
     if (threadIdx.x == 0) put_sum(slice, sum);
   }
-  found.best = block_reduce<accept_threads>(row_best{best.candidate(), met_nan, 0}, better_row{},
-                                            memory.best);
+  found.best = scan_impl::best_of_block({best.candidate(), met_nan, 0}, memory.best);
   return found;
 }
 

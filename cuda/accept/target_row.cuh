@@ -47,9 +47,10 @@ struct target_row {
   __device__ target_row only(row_part share) const { return {data, ranges, bias, allowed, share}; }
 
   /// Calls look(x) with sanitised logits as the model gave them, then body(first_id, x) with what
-  /// they count as. Returns whether this thread met a NaN or +inf. Its ids ascend.
-  template <int Threads, class Look, class Body>
-  __device__ bool visit(Look look, Body body) const {
+  /// they count as. Returns whether this thread met a NaN or +inf. Its ids ascend. The gate is that
+  /// of logits_span.
+  template <int Threads, class Look, class Body, class Gate = every_packet>
+  __device__ bool visit(Look look, Body body, Gate&& gate = {}) const {
     bool met_nan = false;
 #pragma unroll 1
     for (int r = 0; r < 2; ++r) {
@@ -59,12 +60,14 @@ struct target_row {
       std::int32_t const count = begin_of(part.last, all) - from;
       auto const begin = static_cast<std::int32_t>(range.global_begin) + from;
       logits_span<Type> const span{data + range.local_begin + from, count};
-      span.template for_each_packet<Threads>([&](std::int32_t column, float(&x)[width]) {
-        met_nan = met_nan | sanitize(x);
-        look(x);
-        adjust(begin + column, count - column, x);
-        body(begin + column, x);
-      });
+      span.template for_each_packet<Threads>(
+          [&](std::int32_t column, float(&x)[width]) {
+            met_nan = met_nan | sanitize(x);
+            look(x);
+            adjust(begin + column, count - column, x);
+            body(begin + column, x);
+          },
+          gate);
     }
     return met_nan;
   }

@@ -34,8 +34,8 @@ constexpr support::variant<accept_logits_call> accept_greedy_table[] = {
 #if defined(DDTREE_WITH_CUDA)
     {"eager", backend_kind::cuda, cuda::can_accept_eager, cuda::prefers_accept_eager,
      cuda::accept_eager_workspace, cuda::accept_eager},
-    {"sm90_cluster", backend_kind::cuda, cuda::can_accept_lazy_cluster, nullptr, nullptr,
-     cuda::accept_lazy_cluster},
+    {"sm90_cluster", backend_kind::cuda, cuda::can_accept_lazy_cluster,
+     cuda::prefers_accept_lazy_cluster, nullptr, cuda::accept_lazy_cluster},
     {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_lazy},
 #endif
 };
@@ -45,8 +45,8 @@ constexpr support::variant<accept_logits_call> accept_sampled_table[] = {
 #if defined(DDTREE_WITH_CUDA)
     {"eager", backend_kind::cuda, cuda::can_accept_eager, cuda::prefers_accept_eager,
      cuda::accept_eager_workspace, cuda::accept_eager},
-    {"sm90_cluster", backend_kind::cuda, cuda::can_accept_lazy_cluster, nullptr, nullptr,
-     cuda::accept_lazy_cluster},
+    {"sm90_cluster", backend_kind::cuda, cuda::can_accept_lazy_cluster,
+     cuda::prefers_accept_lazy_cluster, nullptr, cuda::accept_lazy_cluster},
     {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_lazy},
 #endif
 };
