@@ -7,6 +7,7 @@
 #include "accept/target_row.cuh"
 #include "accept/team.cuh"
 #include "rules/draw.hpp"
+#include "rules/dtype_convert.hpp"
 #include "rules/walk.hpp"
 #include "support/calls.hpp"
 
@@ -56,6 +57,27 @@ namespace row_target_impl {
 __device__ inline row_part part_of(team const& blocks) {
   int const share = row_slices / blocks.blocks();
   return {blocks.rank() * share, (blocks.rank() + 1) * share};
+}
+
+/// A key that k of the threads' largest logits reach, or all finite ones: the upper 16 bits of it,
+/// by bisection. For k well below the number of threads.
+__device__ inline std::uint64_t floor_of_threads(float largest, std::uint32_t k) {
+  std::uint32_t const own = rules::order_key(largest) >> 16;
+  std::uint32_t floor = 0;
+#pragma unroll 1
+  for (std::uint32_t bit = 1u << 15; bit != 0; bit /= 2) {
+    int const count = __syncthreads_count(own >= (floor | bit));
+    if (static_cast<std::uint32_t>(count) >= k) floor |= bit;
+  }
+  return larger{}(std::uint64_t{floor} << 48, lowest_finite_key);
+}
+
+/// At least k columns of the block's reach it, or all finite ones. Bisection is faster where
+/// threads are enough: the maxima fall into few bins of a histogram, one after the other.
+__device__ inline std::uint64_t floor_of_part(group_maxima const& maxima, std::uint32_t k,
+                                              filter_memory& memory) {
+  if (k <= accept_threads / 4) return floor_of_threads(maxima.largest(), k);
+  return find_floor<accept_threads>(maxima, k, memory.top_k.walk);
 }
 
 /// Puts what the blocks found together.
@@ -115,8 +137,8 @@ __device__ rules::target_token find_target(support::accept_logits_call const& ca
       found.largest =
           block_reduce<accept_threads>(scanned.maxima.largest(), larger{}, memory.filters.maxima);
       if (rule.top_k < call.shape.vocab) {
-        found.floor = find_floor<accept_threads>(
-            scanned.maxima, static_cast<std::uint32_t>(rule.top_k), memory.filters.top_k.walk);
+        found.floor =
+            floor_of_part(scanned.maxima, static_cast<std::uint32_t>(rule.top_k), memory.filters);
       }
     }
   }
