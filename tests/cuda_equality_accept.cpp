@@ -5,11 +5,13 @@
 
 #include "support/accept_cases.hpp"
 #include "support/catch.hpp"
+#include "support/contexts.hpp"
 #include "support/words.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace {
@@ -25,8 +27,8 @@ constexpr dtype types[] = {dtype::f32, dtype::f16, dtype::bf16};
 
 /// Which arrays of `sampling` are bound. `greedy`: none, and accept_greedy is called.
 enum class setting { greedy, temperature, top_k, top_p, min_p, all, all_min_p_first };
-constexpr setting settings[] = {setting::greedy, setting::temperature, setting::top_k,
-                                setting::top_p,  setting::min_p,       setting::all,
+constexpr setting settings[] = {setting::greedy,         setting::temperature, setting::top_k,
+                                setting::top_p,          setting::min_p,       setting::all,
                                 setting::all_min_p_first};
 
 /// A call of an accept on the host.
@@ -91,8 +93,8 @@ accept_batch random_batch(random_engine& random, round_shape shape, dtype type, 
     if (child >= 0) x[sized(t.token[row / width * width + sized(child)])] += 8;
   };
   std::uint64_t const seed = random();
-  c.logits = hashed_rows(seed, sized(shape.batch) * width, sized(shape.vocab), type, 2.5f,
-                         prefer_a_child);
+  c.logits =
+      hashed_rows(seed, sized(shape.batch) * width, sized(shape.vocab), type, 2.5f, prefer_a_child);
   for (index_t b = 0; b < shape.batch; ++b) {
     c.by_request.push_back(random_parameters(random, vocab));
     bool const is_long = uniform(random, 0, 9) == 0;
@@ -101,8 +103,8 @@ accept_batch random_batch(random_engine& random, round_shape shape, dtype type, 
   }
   auto const no_change = [](std::size_t, std::vector<float>&) {};
   if (uniform(random, 0, 1) == 1) {
-    c.bias = hashed_rows(seed + 1, sized(shape.batch), sized(shape.vocab), dtype::f32, 1.0f,
-                         no_change);
+    c.bias =
+        hashed_rows(seed + 1, sized(shape.batch), sized(shape.vocab), dtype::f32, 1.0f, no_change);
   }
   if (uniform(random, 0, 1) == 1) {
     c.mask.resize(sized(shape.batch) * width * sized((shape.vocab + 31) / 32));
@@ -111,9 +113,7 @@ accept_batch random_batch(random_engine& random, round_shape shape, dtype type, 
   if (uniform(random, 0, 1) == 1) {
     for (index_t i = 0; i < 2 * shape.batch; ++i) {
       int const node = uniform(random, 0, shape.budget);
-      c.stop.push_back(uniform(random, 0, 3) == 0
-                           ? t.token[i / 2 * shape.width() + node]
-                           : -1);
+      c.stop.push_back(uniform(random, 0, 3) == 0 ? t.token[i / 2 * shape.width() + node] : -1);
     }
   }
   if (uniform(random, 0, 2) == 0) {
@@ -209,12 +209,12 @@ outcome accept(context const& ctx, accept_batch const& c) {
       ctx, is_greedy ? ddtree::accept_greedy_workspace_bytes(ctx, c.shape)
                      : ddtree::accept_sampled_workspace_bytes(ctx, c.shape));
   auto const status =
-      is_greedy ? ddtree::accept_greedy(ctx, c.shape, placed.batch(), placed.tree(),
-                                        placed.logits(), placed.view(out), scratch.as_workspace(),
-                                        placed.options())
-                : ddtree::accept_sampled(ctx, c.shape, placed.batch(), placed.tree(),
-                                         placed.logits(), placed.how(), placed.view(out),
-                                         scratch.as_workspace(), placed.options());
+      is_greedy
+          ? ddtree::accept_greedy(ctx, c.shape, placed.batch(), placed.tree(), placed.logits(),
+                                  placed.view(out), scratch.as_workspace(), placed.options())
+          : ddtree::accept_sampled(ctx, c.shape, placed.batch(), placed.tree(), placed.logits(),
+                                   placed.how(), placed.view(out), scratch.as_workspace(),
+                                   placed.options());
   CAPTURE(status.message);
   REQUIRE(status);
   return {out.exact(), out.log_probs()};
@@ -233,6 +233,23 @@ void require_equal(outcome const& got, outcome const& expected) {
   REQUIRE(got.exact == expected.exact);
   REQUIRE(std::equal(got.log_prob.begin(), got.log_prob.end(), expected.log_prob.begin(),
                      expected.log_prob.end(), is_close));
+}
+
+/// Every variant gives what the CPU gives, and all the same bits.
+void check_variants(accept_batch const& c) {
+  outcome const expected = accept(context::cpu(threads_here()), c);
+  bool const is_greedy = c.how == setting::greedy;
+  words first;
+  for (auto const& [name, ctx] : contexts_for(is_greedy ? ddtree::operation::accept_greedy
+                                                        : ddtree::operation::accept_sampled)) {
+    CAPTURE(name);
+    outcome const got = accept(ctx, c);
+    require_equal(got, expected);
+    words bits(got.log_prob.size());
+    std::memcpy(bits.data(), got.log_prob.data(), bits.size() * sizeof(float));
+    if (first.empty()) first = bits;
+    REQUIRE(bits == first);
+  }
 }
 
 round_shape random_shape(random_engine& random, int least_vocab, int most_vocab) {
@@ -303,9 +320,9 @@ std::vector<unsigned char> contribute(context const& ctx, accept_batch const& c,
     shard.data = mine.data();
     shard.type = c.type;
     shard.vocab = p.columns[r];
-    auto const status = ddtree::accept_shard(
-        ctx, c.shape, placed.batch(), placed.tree(), shard, p.rank[r], placed.how(),
-        {out.data(), bytes}, scratch.as_workspace(), placed.options());
+    auto const status = ddtree::accept_shard(ctx, c.shape, placed.batch(), placed.tree(), shard,
+                                             p.rank[r], placed.how(), {out.data(), bytes},
+                                             scratch.as_workspace(), placed.options());
     CAPTURE(status.message);
     REQUIRE(status);
     auto const values = out.values();
@@ -321,10 +338,9 @@ outcome merge(context const& ctx, accept_batch const& c, int ranks,
   device_array<unsigned char> all(ctx, contributions);
   device_array<unsigned char> scratch(ctx,
                                       ddtree::accept_merge_workspace_bytes(ctx, c.shape, ranks));
-  auto const status =
-      ddtree::accept_merge(ctx, c.shape, placed.batch(), placed.tree(), {all.data(), ranks, 0},
-                           placed.how(), placed.view(out), scratch.as_workspace(),
-                           placed.options());
+  auto const status = ddtree::accept_merge(ctx, c.shape, placed.batch(), placed.tree(),
+                                           {all.data(), ranks, 0}, placed.how(), placed.view(out),
+                                           scratch.as_workspace(), placed.options());
   CAPTURE(status.message);
   REQUIRE(status);
   return {out.exact(), out.log_probs()};
@@ -352,8 +368,6 @@ void check_shards(random_engine& random, round_shape const& shape, dtype type, s
 
 TEST_CASE("accept_greedy and accept_sampled equal the CPU's in every dtype and setting",
           "[accept][cuda]") {
-  context const gpu = cuda_context();
-  context const cpu = context::cpu(threads_here());
   random_engine random(1);
   for (dtype const type : types) {
     for (setting const how : settings) {
@@ -362,7 +376,7 @@ TEST_CASE("accept_greedy and accept_sampled equal the CPU's in every dtype and s
         accept_batch const c =
             random_batch(random, random_shape(random, round < 10 ? 50 : most / 4, most), type, how);
         CAPTURE(static_cast<int>(type), static_cast<int>(how), round, c.shape.vocab);
-        require_equal(accept(gpu, c), accept(cpu, c));
+        check_variants(c);
       }
     }
   }
@@ -370,8 +384,6 @@ TEST_CASE("accept_greedy and accept_sampled equal the CPU's in every dtype and s
 
 TEST_CASE("accept_greedy and accept_sampled equal the CPU's over 151,936 tokens",
           "[accept][cuda]") {
-  context const gpu = cuda_context();
-  context const cpu = context::cpu(threads_here());
   random_engine random(2);
   round_shape shape;
   shape.batch = 4;
@@ -382,7 +394,39 @@ TEST_CASE("accept_greedy and accept_sampled equal the CPU's over 151,936 tokens"
     for (setting const how : {setting::greedy, setting::temperature, setting::all}) {
       accept_batch const c = random_batch(random, shape, type, how);
       CAPTURE(static_cast<int>(type), static_cast<int>(how));
-      require_equal(accept(gpu, c), accept(cpu, c));
+      check_variants(c);
+    }
+  }
+}
+
+TEST_CASE("accept_greedy and accept_sampled equal the CPU's at the edges of teams of blocks",
+          "[accept][cuda]") {
+  random_engine random(4);
+  struct extents {
+    index_t batch;
+    std::int32_t budget;
+    index_t vocab;
+  };
+  // Fewer columns than slices, fewer packets than threads; teams of 1, 2, 4 and 8 blocks; one node,
+  // and as many as there may be.
+  for (extents const e : {extents{1, 0, 1},
+                          {1, 0, 5},
+                          {2, 1, 63},
+                          {3, 1, 1027},
+                          {1, 64, 129},
+                          {64, 3, 500},
+                          {65, 2, 500},
+                          {1, 1024, 77},
+                          {1, 2047, 33}}) {
+    for (setting const how : settings) {
+      round_shape shape;
+      shape.batch = e.batch;
+      shape.vocab = e.vocab;
+      shape.depth = 7;
+      shape.budget = e.budget;
+      accept_batch const c = random_batch(random, shape, dtype::bf16, how);
+      CAPTURE(static_cast<int>(how), e.batch, e.budget, e.vocab);
+      check_variants(c);
     }
   }
 }

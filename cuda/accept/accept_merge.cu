@@ -173,14 +173,15 @@ __device__ rules::target_token from_records(gathered_row const& row, rules::draw
 
 __device__ void accept_merge(merge_params const& p, merge_memory& memory) {
   support::accept_merge_call const& call = p.call;
-  accept_request<accept_threads>(call, memory.path, [&](rules::batch_row const& at) {
-    rules::draw_rule const rule = rules::find_rule(call.how, at.request, call.shape.vocab);
-    index_t const first = blockIdx.x * call.shape.width();
-    return [&p, &memory, at, rule, first](node_t node, std::int32_t depth) {
-      gathered_row const row{p, first + node};
-      return from_records(row, rule, at.cache_len + depth + 1, memory);
-    };
-  });
+  accept_request<accept_threads>(
+      call, blockIdx.x, true, memory.path, [&](rules::batch_row const& at) {
+        rules::draw_rule const rule = rules::find_rule(call.how, at.request, call.shape.vocab);
+        index_t const first = blockIdx.x * call.shape.width();
+        return [&p, &memory, at, rule, first](node_t node, std::int32_t depth) {
+          gathered_row const row{p, first + node};
+          return from_records(row, rule, at.cache_len + depth + 1, memory);
+        };
+      });
 }
 
 __global__ __launch_bounds__(accept_threads) void accept_merge_kernel(merge_params const p) {

@@ -24,6 +24,7 @@ struct shard_params {
 
 struct shard_memory {
   scan_memory scan;
+  rules::exp_sum sum;
   top_k_memory<accept_threads> top_k;
 };
 
@@ -48,17 +49,19 @@ __device__ void clear(record_out const& record, bool with_log_prob) {
 }
 
 template <class Type>
-__device__ void write_best(target_row<Type> const& row, row_scan const& found, float r,
-                           rules::log_prob_kind kind, record_out const& record) {
-  bool const is_there = found.best != 0;
-  auto const id = is_there ? static_cast<token_t>(rules::candidate_id(found.best)) : row.first_id();
+__device__ void write_best(target_row<Type> const& row, row_best const& best,
+                           rules::exp_sum const& sum, float r, rules::log_prob_kind kind,
+                           record_out const& record) {
+  bool const is_there = best.candidate != 0;
+  auto const id =
+      is_there ? static_cast<token_t>(rules::candidate_id(best.candidate)) : row.first_id();
   record.best_key() =
-      float_bits(is_there ? rules::candidate_logit(found.best) : rules::minus_infinity);
+      float_bits(is_there ? rules::candidate_logit(best.candidate) : rules::minus_infinity);
   record.best_id() = static_cast<std::uint32_t>(id);
-  record.flags() = found.met_nan ? flag::target_nan : 0;
+  record.flags() = best.met_nan != 0 ? flag::target_nan : 0;
   if (kind == rules::log_prob_kind::none) return;
-  record.max() = float_bits(found.sum.max);
-  record.sum() = float_bits(found.sum.sum);
+  record.max() = float_bits(sum.max);
+  record.sum() = float_bits(sum.sum);
   record.best_y() = float_bits(row.logit_of(id, r, kind));
 }
 
@@ -86,12 +89,16 @@ __device__ void contribute(shard_params const& p, index_t request, index_t posit
       find_target_row<Type>(call.shard, p.columns, call.options, request, b, node);
   rules::draw_rule const rule = rules::find_rule(call.how, request, call.shape.vocab);
   rules::log_prob_kind const kind = rules::kind_of(call.options, call.options.shard_log_prob);
-  row_scan const found = scan_row<true>(row, rule, position, kind, memory.scan);
+  // Two ranges: their ids would not ascend by slices.
+  row_scan const found = scan_row<true>(row, {rule, position, kind}, false, memory.scan,
+                                        [&](int, rules::exp_sum const& sum) { memory.sum = sum; });
   std::uint32_t count = 0;
   if (rule.has_filter) {
-    count = select_best(row, found, rules::exchanged_top_k(rule, call.how), memory.top_k);
+    auto const k = static_cast<std::uint32_t>(rules::exchanged_top_k(rule, call.how));
+    std::uint64_t const floor = find_floor<accept_threads>(found.maxima, k, memory.top_k.walk);
+    count = select_top_k<accept_threads>(row, k, floor, memory.top_k);
   }
-  if (threadIdx.x == 0) write_best(row, found, rule.r, kind, record);
+  if (threadIdx.x == 0) write_best(row, found.best, memory.sum, rule.r, kind, record);
   write_list(row, memory.top_k.keys, count, rule.r, kind, record);
 }
 

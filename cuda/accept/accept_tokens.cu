@@ -14,7 +14,7 @@ constexpr int threads = 128;
 __global__ __launch_bounds__(threads) void accept_tokens_kernel(
     support::accept_tokens_call const call) {
   __shared__ path_memory memory;
-  accept_request<threads>(call, memory, [&](rules::batch_row const&) {
+  accept_request<threads>(call, blockIdx.x, true, memory, [&](rules::batch_row const&) {
     index_t const first = index_t{blockIdx.x} * call.target_token.stride;
     return [&call, first](node_t node, std::int32_t) {
       return rules::target_from_id(rules::load_id(call.target_token, first + node),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "accept/noise.cuh"
+#include "accept/team.cuh"
 #include "common/block.cuh"
 #include "common/select.cuh"
 #include "rules/draw.hpp"
@@ -82,19 +83,89 @@ __device__ inline token_t draw_from_list(std::uint64_t const* keys, std::uint32_
   return static_cast<token_t>(rules::candidate_id(best));
 }
 
+/// How many of `count` keys, best first, are larger.
+__device__ inline std::uint32_t count_above(std::uint64_t const* keys, std::uint32_t count,
+                                            std::uint64_t key) {
+  std::uint32_t low = 0;
+  while (low < count) {
+    std::uint32_t const middle = (low + count) / 2;
+    if (keys[middle] > key) {
+      low = middle + 1;
+    } else {
+      count = middle;
+    }
+  }
+  return low;
+}
+
+/// The best k of the lists that the blocks of a team have, each `count` <= k keys, best first, at
+/// `keys`: in every block at the pointer, best first. There is room for 2 max_top_k keys, and they
+/// differ.
+__device__ inline std::uint64_t const* merge_lists(team& blocks, std::uint32_t k,
+                                                   std::uint64_t* keys, std::uint32_t& count,
+                                                   team_slots<std::uint32_t>& slots) {
+  if (blocks.blocks() == 1) return keys;
+  std::uint64_t* const merged = keys + max_top_k;
+  std::uint32_t const* const counts = blocks.gather(count, slots);
+  if (threadIdx.x < count) {
+    std::uint64_t const key = keys[threadIdx.x];
+    std::uint32_t place = threadIdx.x;
+    for (int i = 0; i < blocks.blocks(); ++i) {
+      if (i != blocks.rank()) place += count_above(blocks.peer(keys, i), counts[i], key);
+    }
+    for (int i = 0; place < k && i < blocks.blocks(); ++i) blocks.peer(merged, i)[place] = key;
+  }
+  std::uint32_t total = 0;
+  for (int i = 0; i < blocks.blocks(); ++i) total += counts[i];
+  count = total < k ? total : k;
+  blocks.barrier();
+  return merged;
+}
+
 struct row_draw_memory {
   union {
     walk_memory<accept_threads, count_mass> counts;
     walk_memory<accept_threads, weight_mass<weigher>> weights;
   };
   std::uint64_t partial[warps_of<accept_threads>];
+  team_slots<std::uint64_t> slots;
+};
+
+/// A row of which every block of a team has a part.
+template <class Row>
+struct team_row {
+  static constexpr int width = Row::width;
+
+  Row const& row;
+  team& blocks;
+
+  template <int Threads, class Body>
+  __device__ void for_each_packet(Body body) const {
+    row.template for_each_packet<Threads>(body);
+  }
+
+  /// Each block adds up a share of the bins and tells all.
+  template <int Threads, class Mass>
+  __device__ void combine(std::uint32_t* bins) const {
+    int const count = blocks.blocks();
+    if (count == 1) return;
+    blocks.barrier();
+    int const end = max_bins * (blocks.rank() + 1) / count;
+    int bin = max_bins * blocks.rank() / count + static_cast<int>(threadIdx.x);
+    for (; bin < end; bin += Threads) {
+      typename Mass::sum total = 0;
+      for (int i = 0; i < count; ++i) total += Mass::read(blocks.peer(bins, i), bin);
+      for (int i = 0; i < count; ++i) Mass::write(blocks.peer(bins, i), bin, total);
+    }
+    blocks.barrier();
+  }
 };
 
 namespace draw_impl {
 
 /// The z down to which tokens stay, where the keys from `from` on are candidates.
 template <class Row>
-__device__ float find_top_p_cut(Row const& row, std::uint64_t from, weigher const& weight,
+__device__ float find_top_p_cut(team_row<Row> const& row, std::uint64_t from, weigher const& weight,
                                 float top_p, row_draw_memory& memory) {
   std::uint64_t total = 0;
   row.template for_each_packet<accept_threads>([&](std::int32_t first_id, float(&x)[Row::width]) {
@@ -106,6 +177,7 @@ __device__ float find_top_p_cut(Row const& row, std::uint64_t from, weigher cons
     }
   });
   total = block_reduce<accept_threads>(total, plus{}, memory.partial);
+  total = row.blocks.reduce(total, plus{}, memory.slots);
   std::uint64_t const target = rules::top_p_target(top_p, total);
   auto const cut = radix_walk<accept_threads, logit_digits>(
       row, from, target, std::uint64_t{0}, weight_mass<weigher>{weight}, memory.weights);
@@ -117,8 +189,8 @@ __device__ float find_top_p_cut(Row const& row, std::uint64_t from, weigher cons
 /// Draws from a row that has a finite logit, the largest being x_max. `floor` is a key that at
 /// least top_k columns or all finite ones reach. It takes a pass over the row per digit of a cut.
 template <class Row>
-__device__ token_t draw_from_row(Row const& row, rules::draw_rule const& rule, index_t vocab,
-                                 index_t position, float x_max, std::uint64_t floor,
+__device__ token_t draw_from_row(team_row<Row> const& row, rules::draw_rule const& rule,
+                                 index_t vocab, index_t position, float x_max, std::uint64_t floor,
                                  row_draw_memory& memory) {
   std::uint64_t from = lowest_finite_key;
   if (rule.top_k < vocab) {
@@ -143,8 +215,9 @@ __device__ token_t draw_from_row(Row const& row, rules::draw_rule const& rule, i
     }
     offer_with_noise(x, first_id, seed, best);
   });
-  return static_cast<token_t>(rules::candidate_id(
-      block_reduce<accept_threads>(best.candidate(), larger{}, memory.partial)));
+  std::uint64_t const own =
+      block_reduce<accept_threads>(best.candidate(), larger{}, memory.partial);
+  return static_cast<token_t>(rules::candidate_id(row.blocks.reduce(own, larger{}, memory.slots)));
 }
 
 }  // namespace cuda

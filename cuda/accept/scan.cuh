@@ -18,65 +18,130 @@ namespace ddtree {
 inline namespace v0 {
 namespace cuda {
 
-struct scan_memory {
-  std::uint64_t best[warps_of<accept_threads>];
-  rules::exp_sum sums[warps_of<accept_threads>];
+/// What a thread or a block met.
+struct row_best {
+  std::uint64_t candidate = 0;  // as rules::candidate_key, of a rule without filters; 0 = none
+  std::uint32_t met_nan = 0;
+  std::uint32_t unused = 0;
 };
 
-/// Of the whole row in every thread, but for the maxima.
+struct better_row {
+  __device__ row_best operator()(row_best const& a, row_best const& b) const {
+    return {larger{}(a.candidate, b.candidate), a.met_nan | b.met_nan, 0};
+  }
+};
+
+struct scan_memory {
+  row_best best[warps_of<accept_threads>];
+  std::uint32_t max[warps_of<accept_threads>];
+  float sums[warps_of<accept_threads>];
+};
+
+/// Of all columns of the row in every thread, but for the maxima.
 struct row_scan {
-  std::uint64_t best;  // as rules::candidate_key, of a rule without filters; 0 = none
-  bool met_nan;
-  rules::exp_sum sum;   // of the logits that log-probs are of
+  row_best best;
   group_maxima maxima;  // of this thread's columns, of a rule with filters
 };
+
+/// What to look for in a row. `position` is that of the token to be drawn.
+struct row_query {
+  rules::draw_rule const& rule;
+  index_t position;
+  rules::log_prob_kind kind;
+};
+
+namespace scan_impl {
 
 template <int Width>
 __device__ void add_to_sum(float const (&y)[Width], rules::exp_sum& sum) {
   add_packet(sum, y, fmaxf(sum.max, maximum(y)));
 }
 
-/// Reads the row once. Without `Samples` the rule is greedy. `position` is that of the token to be
-/// drawn.
+/// One thread's columns. Returns whether a NaN or +inf was among them.
 template <bool Samples, class Type>
-__device__ row_scan scan_row(target_row<Type> const& row, rules::draw_rule const& rule,
-                             index_t position, rules::log_prob_kind kind, scan_memory& memory) {
+__device__ bool scan_columns(target_row<Type> const& row, row_query const& query,
+                             best_of_thread& best, group_maxima& maxima, rules::exp_sum& sum) {
   using rules::log_prob_kind;
   constexpr int width = Type::width;
+  rules::draw_rule const& rule = query.rule;
+  log_prob_kind const kind = query.kind;
   bool const is_greedy = !Samples || rule.is_greedy;
   bool const has_filter = Samples && rule.has_filter;
   bool const has_noise = !is_greedy && !has_filter;
-  draw_seed const seed{rule.seed, position};
-  row_scan found;
-  best_of_thread best;
-  bool const met_nan = row.template visit<accept_threads>(
+  draw_seed const seed{rule.seed, query.position};
+  return row.template visit<accept_threads>(
       [&](float const(&x)[width]) {
-        if (kind == log_prob_kind::given) add_to_sum(x, found.sum);
+        if (kind == log_prob_kind::given) add_to_sum(x, sum);
       },
       [&](std::int32_t first_id, float(&x)[width]) {
         if (is_greedy) offer_largest(x, first_id, best);
-        if (has_filter) found.maxima.add(x);
+        if (has_filter) maxima.add(x);
         if (!has_noise && kind != log_prob_kind::processed) return;
 #pragma unroll
         for (int j = 0; j < width; ++j) x[j] = rules::scaled(x[j], rule.r);
-        if (kind == log_prob_kind::processed) add_to_sum(x, found.sum);
+        if (kind == log_prob_kind::processed) add_to_sum(x, sum);
         if (has_noise) offer_with_noise(x, first_id, seed, best);
-      });
-  found.met_nan = __syncthreads_or(met_nan) != 0;
-  found.best = block_reduce<accept_threads>(best.candidate(), larger{}, memory.best);
-  if (kind != log_prob_kind::none) {
-    found.sum = block_reduce<accept_threads>(found.sum, merge_exp_sums{}, memory.sums);
-  }
-  return found;
+      },
+      largest_gate<Type>{best, !is_greedy || kind != log_prob_kind::none || row.bias != nullptr});
 }
 
-/// The best k <= max_top_k of a row that has been scanned: memory.keys, best first.
-template <class Type>
-__device__ std::uint32_t select_best(target_row<Type> const& row, row_scan const& found, index_t k,
-                                     top_k_memory<accept_threads>& memory) {
-  auto const count = static_cast<std::uint32_t>(k);
-  std::uint64_t const floor = find_floor<accept_threads>(found.maxima, count, memory.walk);
-  return select_top_k<accept_threads>(row, count, floor, memory);
+/// better_row over a warp.
+__device__ inline row_best best_of_warp(row_best const& own) {
+  auto const high = static_cast<std::uint32_t>(own.candidate >> 32);
+  std::uint32_t const top = __reduce_max_sync(all_lanes, high);
+  std::uint32_t const low = high == top ? static_cast<std::uint32_t>(own.candidate) : 0;
+  return {std::uint64_t{top} << 32 | __reduce_max_sync(all_lanes, low),
+          __reduce_or_sync(all_lanes, own.met_nan), 0};
+}
+
+/// better_row over the block. `partial` is free again after the next barrier.
+__device__ inline row_best best_of_block(row_best own, row_best* partial) {
+  static_assert(warps_of<accept_threads> == 32);
+  own = best_of_warp(own);
+  if (lane_index() == 0) partial[warp_index()] = own;
+  __syncthreads();
+  return best_of_warp(partial[lane_index()]);
+}
+
+struct add_floats {
+  __device__ float operator()(float a, float b) const { return rules::add(a, b); }
+};
+
+/// The block's sum: one exponential a thread, then additions in a fixed order.
+__device__ inline rules::exp_sum sum_of_block(rules::exp_sum const& own, scan_memory& memory) {
+  std::uint32_t const key =
+      block_reduce<accept_threads>(rules::order_key(own.max), larger{}, memory.max);
+  float const max = rules::float_from_order_key(key);
+  bool const is_empty = own.max == rules::minus_infinity;
+  float const share = is_empty ? 0.0f : rules::mul(own.sum, fast_exp(rules::sub(own.max, max)));
+  return {max, block_reduce<accept_threads>(share, add_floats{}, memory.sums)};
+}
+
+}  // namespace scan_impl
+
+/// Reads the row's part once. Without `Samples` the rule is greedy. put_sum(slice, sum) is called
+/// in thread 0 with the sum of the logits that log-probs are of, if any: by slices where
+/// `by_slice`, else of the whole part as if it were its first slice.
+template <bool Samples, class Type, class PutSum>
+__device__ row_scan scan_row(target_row<Type> const& row, row_query const& query, bool by_slice,
+                             scan_memory& memory, PutSum put_sum) {
+  bool const sums = query.kind != rules::log_prob_kind::none;
+  int const step = sums && by_slice ? 1 : row.part.last - row.part.first;
+  row_scan found;
+  best_of_thread best;
+  bool met_nan = false;
+#pragma unroll 1
+  for (int slice = row.part.first; slice < row.part.last; slice += step) {
+    rules::exp_sum sum;
+    bool const bad = scan_impl::scan_columns<Samples>(row.only({slice, slice + step}), query, best,
+                                                      found.maxima, sum);
+    met_nan = met_nan | bad;
+    if (!sums) continue;
+    sum = scan_impl::sum_of_block(sum, memory);
+    if (threadIdx.x == 0) put_sum(slice, sum);
+  }
+  found.best = scan_impl::best_of_block({best.candidate(), met_nan, 0}, memory.best);
+  return found;
 }
 
 }  // namespace cuda

@@ -23,7 +23,17 @@ __device__ float maximum(float const (&x)[Width]) {
   return largest;
 }
 
-/// A target row, or the columns of it that a rank has. Also a row for common/select.cuh.
+/// A share of a row, counted in slices: as many packets each, of consecutive columns. Blocks get
+/// whole slices and sums are merged slice by slice, so that their bits do not depend on how many
+/// blocks there are.
+inline constexpr int row_slices = 8;
+struct row_part {
+  int first = 0;
+  int last = row_slices;
+};
+
+/// A target row, or the columns of it that a rank has, or a part of these. Also a row for
+/// common/select.cuh.
 template <class Type>
 struct target_row {
   static constexpr int width = Type::width;
@@ -32,24 +42,32 @@ struct target_row {
   vocab_ranges const& ranges;          // by ascending id, empty ones last
   float const* bias;                   // by id, null = off
   std::uint32_t const* allowed;        // bits by id, null = off
+  row_part part = {};
+
+  __device__ target_row only(row_part share) const { return {data, ranges, bias, allowed, share}; }
 
   /// Calls look(x) with sanitised logits as the model gave them, then body(first_id, x) with what
-  /// they count as. Returns whether this thread met a NaN or +inf. Its ids ascend.
-  template <int Threads, class Look, class Body>
-  __device__ bool visit(Look look, Body body) const {
+  /// they count as. Returns whether this thread met a NaN or +inf. Its ids ascend. The gate is that
+  /// of logits_span.
+  template <int Threads, class Look, class Body, class Gate = every_packet>
+  __device__ bool visit(Look look, Body body, Gate&& gate = {}) const {
     bool met_nan = false;
 #pragma unroll 1
     for (int r = 0; r < 2; ++r) {
       vocab_range const range = r == 0 ? ranges.range[0] : ranges.range[1];
-      auto const count = static_cast<std::int32_t>(range.count);
-      auto const begin = static_cast<std::int32_t>(range.global_begin);
-      logits_span<Type> const span{data + range.local_begin, count};
-      span.template for_each_packet<Threads>([&](std::int32_t column, float(&x)[width]) {
-        met_nan = met_nan | sanitize(x);
-        look(x);
-        adjust(begin + column, count - column, x);
-        body(begin + column, x);
-      });
+      auto const all = static_cast<std::int32_t>(range.count);
+      std::int32_t const from = begin_of(part.first, all);
+      std::int32_t const count = begin_of(part.last, all) - from;
+      auto const begin = static_cast<std::int32_t>(range.global_begin) + from;
+      logits_span<Type> const span{data + range.local_begin + from, count};
+      span.template for_each_packet<Threads>(
+          [&](std::int32_t column, float(&x)[width]) {
+            met_nan = met_nan | sanitize(x);
+            look(x);
+            adjust(begin + column, count - column, x);
+            body(begin + column, x);
+          },
+          gate);
     }
     return met_nan;
   }
@@ -80,6 +98,13 @@ struct target_row {
   }
 
  private:
+  /// Where a slice of `columns` begins.
+  static __device__ std::int32_t begin_of(int slice, std::int32_t columns) {
+    std::int32_t const packets = (columns + width - 1) / width;
+    std::int32_t const begin = packets * slice / row_slices * width;
+    return begin < columns ? begin : columns;
+  }
+
   /// Adds the bias and forbids what the bitmask does, for the first `count` > 0 of the logits.
   template <int Width>
   __device__ void adjust(std::int32_t first_id, std::int32_t count, float (&x)[Width]) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk that every accept call does, by one block per request: down the tree along the target's
-// own tokens. All threads take part in every step, as reading a row needs them.
+// The walk that every accept call does, by a block per request or by several that all come to the
+// same: down the tree along the target's own tokens. All threads take part in every step, as
+// reading a row needs them.
 #pragma once
 
 #include "ddtree/accept.hpp"
@@ -25,7 +26,6 @@ struct path_memory {
   node_t path[max_depth + 1];
   token_t token[max_depth + 1];
   float log_prob[max_depth + 1];
-  std::int32_t child;
 };
 
 /// The links of one request's tree. Nodes stand behind their parents and siblings in rank order, so
@@ -42,26 +42,22 @@ struct tree_links {
     return link == -1 ? -1 : corrupt;
   }
 
-  /// The barrier of the first find_child makes the links visible.
+  /// They are visible to all threads on return.
   template <int Threads>
   __device__ void load(draft_tree const& tree, index_t first) const {
     for (auto i = static_cast<node_t>(threadIdx.x); i < num_nodes; i += Threads) {
       memory.node_token[i] = tree.token[first + i];
       memory.next_sibling[i] = static_cast<std::int16_t>(checked(tree.next_sibling[first + i], i));
     }
+    __syncthreads();
   }
 
   /// The first child in rank order with this token, -1, or `corrupt`. `first` is the first child.
-  /// All threads call it and get the result.
+  /// Every thread looks for itself, which saves barriers.
   __device__ std::int32_t find_child(std::int32_t first, token_t token) const {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      std::int32_t child = first;
-      while (child >= 0 && memory.node_token[child] != token) child = memory.next_sibling[child];
-      memory.child = child;
-    }
-    __syncthreads();
-    return memory.child;
+    std::int32_t child = first;
+    while (child >= 0 && memory.node_token[child] != token) child = memory.next_sibling[child];
+    return child;
   }
 };
 
@@ -85,18 +81,18 @@ __device__ bool is_stop(accept_options const& options, index_t request, token_t 
 }
 
 /// Follows the tokens that target_at(node, depth) gives to all threads. It is asked for the rows on
-/// the path only. The path is in `memory` after the next barrier.
+/// the path only. The path is in `memory` after the next barrier. `first_child` is the tree's array
+/// at its root, or a copy that is faster to read.
 template <int Threads, class Call, class TargetAt>
 __device__ walk_end follow_target(Call const& call, index_t b, rules::accept_row const& row,
-                                  path_memory& memory, TargetAt& target_at) {
-  index_t const first = b * call.shape.width();
-  tree_links const links{memory, call.tree.first_child + first,
-                         rules::count_nodes(call.tree, call.shape, b)};
-  links.load<Threads>(call.tree, first);
+                                  node_t const* first_child, path_memory& memory,
+                                  TargetAt& target_at) {
+  tree_links const links{memory, first_child, rules::count_nodes(call.tree, call.shape, b)};
+  links.load<Threads>(call.tree, b * call.shape.width());
   walk_end walk{0, call.tree.flags[b]};
   for (node_t node = 0;;) {
     // Loaded before the row is read, which hides the latency.
-    std::int32_t const first_child = links.checked(links.first_child[node], node);
+    std::int32_t const child = links.checked(links.first_child[node], node);
     rules::target_token const target = target_at(node, walk.num_accepted);
     if (threadIdx.x == 0) {
       memory.path[walk.num_accepted] = node;
@@ -110,7 +106,7 @@ __device__ walk_end follow_target(Call const& call, index_t b, rules::accept_row
       break;
     }
     if (walk.num_accepted == call.shape.depth) break;
-    node = links.find_child(first_child, target.token);
+    node = links.find_child(child, target.token);
     if (node == tree_links::corrupt) walk.flags |= flag::id_out_of_range;
     if (node < 0) break;
     if (walk.num_accepted + 1 == row.remaining) {
@@ -156,20 +152,21 @@ __device__ void store_walk(Call const& call, index_t b, rules::accept_row const&
   }
 }
 
-/// The acceptance of request b = the block's index. make_target(row of the batch) gives what
-/// follow_target asks for; it is not called for an inactive request.
+/// The acceptance of request b. make_target(row of the batch) gives what follow_target asks for; it
+/// is not called for an inactive request. Of several blocks one has `writes`.
 template <int Threads, class Call, class MakeTarget>
-__device__ void accept_request(Call const& call, path_memory& memory, MakeTarget make_target) {
+__device__ void accept_request(Call const& call, index_t b, bool writes, path_memory& memory,
+                               MakeTarget make_target) {
   static_assert(Threads >= max_depth + 1);
-  index_t const b = blockIdx.x;
   rules::accept_row const row = rules::find_accept_row(call, b);
   walk_end walk;
   if (row.at.active) {
     auto target_at = make_target(row.at);
-    walk = follow_target<Threads>(call, b, row, memory, target_at);
+    node_t const* const first_child = call.tree.first_child + b * call.shape.width();
+    walk = follow_target<Threads>(call, b, row, first_child, memory, target_at);
   }
   __syncthreads();
-  store_walk(call, b, row, walk, memory);
+  if (writes) store_walk(call, b, row, walk, memory);
 }
 
 }  // namespace cuda

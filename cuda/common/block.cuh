@@ -17,6 +17,20 @@ inline constexpr unsigned all_lanes = 0xffffffffu;
 __device__ inline int lane_index() { return static_cast<int>(threadIdx.x % 32); }
 __device__ inline int warp_index() { return static_cast<int>(threadIdx.x / 32); }
 
+/// Lets the next kernel begin, if it may overlap this one.
+__device__ inline void release_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/// What the kernel before this one wrote is visible afterwards.
+__device__ inline void await_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 template <int Threads>
 inline constexpr int warps_of = Threads / 32;
 

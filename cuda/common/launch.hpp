@@ -54,6 +54,10 @@ struct launch_shape {
   unsigned threads = 0;
   std::size_t shared_bytes = 0;  // dynamic
   index_t rows = 1;              // of a grid of two dimensions
+  /// May begin while the kernel enqueued before it by the same call runs, where the device can; it
+  /// waits for that kernel with await_previous_kernel().
+  bool overlaps = false;
+  unsigned cluster = 1;  // consecutive blocks that form a cluster; `blocks` is a multiple of it
 };
 
 /// Enqueues one kernel with one parameter struct. No blocks = no launch.
@@ -75,6 +79,18 @@ status launch(context const& ctx, void (*kernel)(Params const), launch_shape con
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = ctx.stream;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (shape.overlaps && capability(ctx.device) >= 90) {
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {shape.cluster, 1, 1};
+  }
   void* arguments[] = {const_cast<Params*>(&params)};
   return from_error(scope.own(),
                     cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(kernel), arguments));

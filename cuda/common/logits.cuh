@@ -22,6 +22,13 @@ struct f32_logits {
   static __device__ void unpack(std::uint32_t word, float* x) {
     x[0] = rules::float_from_bits(word);
   }
+  static __device__ std::uint32_t larger_or_nan(std::uint32_t a, std::uint32_t b) {
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;"
+        : "=f"(larger)
+        : "f"(rules::float_from_bits(a)), "f"(rules::float_from_bits(b)));
+    return rules::float_bits(larger);
+  }
 };
 
 struct f16_logits {
@@ -32,6 +39,11 @@ struct f16_logits {
     x[0] = to_float(static_cast<element>(word));
     x[1] = to_float(static_cast<element>(word >> 16));
   }
+  static __device__ std::uint32_t larger_or_nan(std::uint32_t a, std::uint32_t b) {
+    std::uint32_t larger;
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
+  }
 };
 
 struct bf16_logits {
@@ -41,6 +53,11 @@ struct bf16_logits {
   static __device__ void unpack(std::uint32_t word, float* x) {
     x[0] = rules::float_from_bits(word << 16);
     x[1] = rules::float_from_bits(word & 0xffff0000u);
+  }
+  static __device__ std::uint32_t larger_or_nan(std::uint32_t a, std::uint32_t b) {
+    std::uint32_t larger;
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
   }
 };
 
@@ -62,6 +79,24 @@ __device__ typename Type::element const* find_logits(logits_view const& view, in
          rules::row_index(view, b, i) * view.row_stride;
 }
 
+/// The largest of a packet, NaN if one is.
+template <class Type>
+__device__ float largest_or_nan(uint4 const& raw) {
+  std::uint32_t const word =
+      Type::larger_or_nan(Type::larger_or_nan(raw.x, raw.y), Type::larger_or_nan(raw.z, raw.w));
+  constexpr int per_word = Type::width / 4;
+  float x[per_word];
+  Type::unpack(word, x);
+  if constexpr (per_word == 1) return x[0];
+  return x[0] != x[0] || x[0] > x[1] ? x[0] : x[1];
+}
+
+/// Lets a body see every packet.
+struct every_packet {
+  __device__ bool admits(uint4 const&) const { return true; }
+  __device__ void settle() const {}
+};
+
 /// Consecutive columns of a row.
 template <class Type>
 struct logits_span {
@@ -72,9 +107,10 @@ struct logits_span {
 
   /// Calls body(first column, float (&x)[width]) for every packet of columns, each in one thread;
   /// a thread sees its packets in ascending order. Columns beyond the last hold -inf. Which thread
-  /// gets a packet, and when, depends on the column alone and not on where the row lies.
-  template <int Threads, class Body>
-  __device__ void for_each_packet(Body body) const {
+  /// gets a packet, and when, depends on the column alone and not on where the row lies. Whole
+  /// packets that the gate does not admit are left out; after each one the gate settles.
+  template <int Threads, class Body, class Gate = every_packet>
+  __device__ void for_each_packet(Body body, Gate&& gate = {}) const {
     bool const is_aligned = reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
     std::int32_t const whole = is_aligned ? columns / width : 0;
     std::int32_t const packets = (columns + width - 1) / width;
@@ -87,7 +123,9 @@ struct logits_span {
 #pragma unroll 1
     for (; packet < packets; packet += Threads) {
       float x[width];
-      if (packet < whole) {
+      bool const is_whole = packet < whole;
+      bool const is_admitted = !is_whole || gate.admits(ahead[0]);
+      if (is_whole) {
         unpack(ahead[0], x);
       } else {
         load_elements(packet, x);
@@ -95,7 +133,8 @@ struct logits_span {
 #pragma unroll
       for (int d = 1; d < depth; ++d) ahead[d - 1] = ahead[d];
       ahead[depth - 1] = load(packet + depth * Threads, whole);
-      body(packet * width, x);
+      if (is_admitted) body(packet * width, x);
+      gate.settle();
     }
   }
 

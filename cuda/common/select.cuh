@@ -9,6 +9,10 @@
 // is none. A body may change x. Rows are read again by every pass: the first from device memory,
 // the others mostly from the L2 cache.
 //
+// A row of which other blocks have other columns also has
+//   template <int Threads, class Mass> __device__ void combine(std::uint32_t* bins) const;
+// which adds their bins to its own: a radix walk is then over the columns of all.
+//
 // Columns are compared as rules::candidate_key. The digits of a key are taken from the top: three
 // of the logit, then three of the id. -inf is never selected.
 //
@@ -46,6 +50,7 @@ struct count_mass {
     atomicAdd(bins + bin, 1u);
   }
   static __device__ sum read(std::uint32_t const* bins, int bin) { return bins[bin]; }
+  static __device__ void write(std::uint32_t* bins, int bin, sum value) { bins[bin] = value; }
 };
 
 /// Or weight(x), a 64-bit integer whose sum over the row stays below 2^64.
@@ -66,6 +71,10 @@ struct weight_mass {
   }
   static __device__ sum read(std::uint32_t const* bins, int bin) {
     return std::uint64_t{bins[max_bins + bin]} << 32 | bins[bin];
+  }
+  static __device__ void write(std::uint32_t* bins, int bin, sum value) {
+    bins[max_bins + bin] = static_cast<std::uint32_t>(value >> 32);
+    bins[bin] = static_cast<std::uint32_t>(value);
   }
 };
 
@@ -162,6 +171,9 @@ __device__ radix_cut<typename Mass::sum> radix_walk(Row const& row, std::uint64_
 #pragma unroll 1
   for (int digit = 0; digit < Digits; ++digit) {
     select_impl::fill_bins<Threads>(row, from, cut.floor, digit, mass, memory.bins);
+    if constexpr (requires { row.template combine<Threads, Mass>(memory.bins); }) {
+      row.template combine<Threads, Mass>(memory.bins);
+    }
     select_impl::find_bin<Threads, Mass>(cut.above, target, memory);
     cut.above = memory.above;
     cut.at = memory.at;

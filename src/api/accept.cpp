@@ -32,14 +32,22 @@ constexpr support::variant<accept_tokens_call> accept_tokens_table[] = {
 constexpr support::variant<accept_logits_call> accept_greedy_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, nullptr, cpu::accept_logits},
 #if defined(DDTREE_WITH_CUDA)
-    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_greedy},
+    {"eager", backend_kind::cuda, cuda::can_accept_eager, cuda::prefers_accept_eager,
+     cuda::accept_eager_workspace, cuda::accept_eager},
+    {"sm90_cluster", backend_kind::cuda, cuda::can_accept_lazy_cluster,
+     cuda::prefers_accept_lazy_cluster, nullptr, cuda::accept_lazy_cluster},
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_lazy},
 #endif
 };
 
 constexpr support::variant<accept_logits_call> accept_sampled_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, cpu::accept_sampled_workspace, cpu::accept_logits},
 #if defined(DDTREE_WITH_CUDA)
-    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_sampled},
+    {"eager", backend_kind::cuda, cuda::can_accept_eager, cuda::prefers_accept_eager,
+     cuda::accept_eager_workspace, cuda::accept_eager},
+    {"sm90_cluster", backend_kind::cuda, cuda::can_accept_lazy_cluster,
+     cuda::prefers_accept_lazy_cluster, nullptr, cuda::accept_lazy_cluster},
+    {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::accept_lazy},
 #endif
 };
 
