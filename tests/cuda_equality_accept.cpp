@@ -399,6 +399,30 @@ TEST_CASE("accept_greedy and accept_sampled equal the CPU's over 151,936 tokens"
   }
 }
 
+TEST_CASE("accept_greedy and accept_sampled give the same bits in 200 runs", "[accept][races]") {
+  random_engine random(5);
+  round_shape shape;
+  shape.batch = 2;
+  shape.vocab = 3001;
+  shape.depth = 7;
+  shape.budget = 20;
+  for (setting const how : {setting::greedy, setting::temperature, setting::all}) {
+    accept_batch const c = random_batch(random, shape, dtype::bf16, how);
+    for (auto const& [name, ctx] :
+         contexts_for(how == setting::greedy ? ddtree::operation::accept_greedy
+                                             : ddtree::operation::accept_sampled)) {
+      CAPTURE(name, static_cast<int>(how));
+      outcome const first = accept(ctx, c);
+      for (int run = 1; run < 200; ++run) {
+        outcome const again = accept(ctx, c);
+        REQUIRE(again.exact == first.exact);
+        REQUIRE(std::memcmp(again.log_prob.data(), first.log_prob.data(),
+                            first.log_prob.size() * sizeof(float)) == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("accept_greedy and accept_sampled equal the CPU's at the edges of teams of blocks",
           "[accept][cuda]") {
   random_engine random(4);

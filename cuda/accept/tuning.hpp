@@ -13,7 +13,7 @@ namespace tuning {
 // Measured on an H200 with 151,936 bf16 columns and 7 rows visited per request.
 
 /// Rows of all requests up to which all of them are read at once. Batch 4, budget 64 (260 rows):
-/// greedy 36 us against 42 lazily, top-k 77 against 179; batch 16 (1040 rows): 122 against 50.
+/// greedy 35 us against 42 lazily, top-k 77 against 179; batch 16 (1040 rows): 117 against 48.
 inline constexpr index_t max_preferred_eager_rows = 300;
 
 /// Beyond that `eager` is not offered, so that its workspace stays small.
@@ -25,12 +25,12 @@ constexpr unsigned eager_blocks(index_t rows) noexcept {
 }
 
 /// And where a request has one row at a time; more than a wave costs twice the time. Greedy: batch
-/// 4 42 us with 8 blocks; batch 16 50 us with 4, 84 with 8; batch 64 74 us with 2, 149 with 4.
+/// 4 42 us with 8 blocks; batch 16 48 us with 4, 84 with 8; batch 64 70 us with 2, 142 with 4.
 constexpr unsigned lazy_blocks(index_t batch) noexcept {
   return batch <= 8 ? 8 : batch <= 28 ? 4 : 2;
 }
 
-/// Batch 256: 289 us with 2 blocks, 214 with one.
+/// Batch 256: 278 us with 2 blocks, 214 with one.
 inline constexpr index_t max_preferred_cluster_batch = 66;
 
 }  // namespace tuning

@@ -46,8 +46,9 @@ __device__ constexpr int digit_shift(int digit) {
 struct count_mass {
   using sum = std::uint32_t;
   static constexpr int words = 1;
-  __device__ void add(std::uint32_t* bins, std::uint32_t bin, float) const {
-    atomicAdd(bins + bin, 1u);
+  __device__ sum of(float) const { return 1; }
+  static __device__ void add(std::uint32_t* bins, std::uint32_t bin, sum count) {
+    atomicAdd(bins + bin, count);
   }
   static __device__ sum read(std::uint32_t const* bins, int bin) { return bins[bin]; }
   static __device__ void write(std::uint32_t* bins, int bin, sum value) { bins[bin] = value; }
@@ -60,9 +61,8 @@ struct weight_mass {
   static constexpr int words = 2;
   Weight weight;
 
-  __device__ void add(std::uint32_t* bins, std::uint32_t bin, float x) const {
-    std::uint64_t const w = weight(x);
-    if (w == 0) return;
+  __device__ sum of(float x) const { return weight(x); }
+  static __device__ void add(std::uint32_t* bins, std::uint32_t bin, sum w) {
     // Shared memory has no 64-bit add: the low words carry into the high ones, whatever the order.
     auto const low = static_cast<std::uint32_t>(w);
     std::uint32_t const before = atomicAdd(bins + bin, low);
@@ -107,16 +107,25 @@ __device__ void fill_bins(Row const& row, std::uint64_t from, std::uint64_t pref
   for (int i = static_cast<int>(threadIdx.x); i < Mass::words * max_bins; i += Threads) bins[i] = 0;
   __syncthreads();
   row.template for_each_packet<Threads>([&](std::int32_t first_id, float(&x)[Row::width]) {
+    // Neighbours that share a bin are added once: ties may put all columns into one.
+    std::uint32_t run_bin = 0;
+    typename Mass::sum run = 0;
 #pragma unroll
     for (int j = 0; j < Row::width; ++j) {
       std::uint64_t const key =
           rules::candidate_key(x[j], static_cast<std::uint32_t>(first_id + j));
       // Two shifts: together they may be 64.
       bool const has_prefix = (key ^ prefix) >> shift >> bits == 0;
-      if (key >= from && has_prefix) {
-        mass.add(bins, static_cast<std::uint32_t>(key >> shift) & mask, x[j]);
+      if (key < from || !has_prefix) continue;
+      std::uint32_t const bin = static_cast<std::uint32_t>(key >> shift) & mask;
+      if (run != 0 && bin != run_bin) {
+        Mass::add(bins, run_bin, run);
+        run = 0;
       }
+      run_bin = bin;
+      run += mass.of(x[j]);
     }
+    if (run != 0) Mass::add(bins, run_bin, run);
   });
   __syncthreads();
 }

@@ -19,7 +19,7 @@ template <class Type>
 __global__ __launch_bounds__(row_threads, row_blocks_per_multiprocessor) void expand_kernel(
     expand_params const p) {
   __shared__ draft_row_memory memory;
-  __shared__ write_memory written;
+  __shared__ write_memory<row_threads> written;
   support::expand_call const& call = p.call;
   row_task const task = find_task(call.shape);
   rules::batch_row const request = find_request(call, task);

@@ -95,7 +95,7 @@ struct gathered_row {
 
 struct merge_memory {
   top_k_memory<row_threads> top_k;
-  write_memory written;
+  write_memory<row_threads> written;
 };
 
 __global__ __launch_bounds__(row_threads, row_blocks_per_multiprocessor) void expand_merge_kernel(

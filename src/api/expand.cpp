@@ -25,6 +25,10 @@ using support::expand_shard_call;
 constexpr support::variant<expand_call> expand_table[] = {
     {"cpu", backend_kind::cpu, nullptr, nullptr, cpu::expand_workspace, cpu::expand},
 #if defined(DDTREE_WITH_CUDA)
+    {"sm90_cluster", backend_kind::cuda, cuda::can_expand_cluster, cuda::prefers_expand_cluster,
+     cuda::expand_stream_workspace, cuda::expand_cluster},
+    {"stream", backend_kind::cuda, nullptr, cuda::prefers_expand_stream,
+     cuda::expand_stream_workspace, cuda::expand_stream},
     {"generic", backend_kind::cuda, nullptr, nullptr, nullptr, cuda::expand},
 #endif
 };
