@@ -35,23 +35,23 @@ struct ancestor_rows {
   int width;
   int words;
 
-  __device__ std::uint32_t last_word() const { return rules::low_bits(width - (words - 1) * 32); }
+  /// Bits past the width may be set.
+  __device__ std::uint32_t raw(int row, int at) const { return __ldg(first + (row * words + at)); }
 
   __device__ std::uint32_t word(int row, int at) const {
-    std::uint32_t const bits = __ldg(first + (index_t{row} * words + at));
-    return at == words - 1 ? bits & last_word() : bits;
+    return raw(row, at) & rules::low_bits(width - at * 32);
   }
 
   /// `count` columns from `column` on, which may go on in the rows behind.
   __device__ std::uint32_t columns(int row, int column, int count) const {
     int const at = column >> 5;
-    int const shift = column & 31;
-    std::uint32_t bits = word(row, at) >> shift;
-    if (shift + count > 32 && at + 1 < words) bits |= word(row, at + 1) << (32 - shift);
-    for (int have = width - column; have < count; have += width) {
-      bits |= word(++row, 0) << have;
-    }
-    return bits;
+    int const next = at + 1 < words ? at + 1 : at;
+    std::uint32_t const bits = __funnelshift_r(raw(row, at), raw(row, next), column & 31);
+    int have = width - column;
+    if (have >= count) return bits;
+    std::uint32_t joined = bits & rules::low_bits(have);
+    for (; have < count; have += width) joined |= word(++row, 0) << have;
+    return joined;
   }
 };
 
@@ -103,12 +103,27 @@ __device__ void write_units(block_params const& p, Elements const& elements) {
   index_t const left = p.elements - row * p.row_elements;
   type* const out = static_cast<type*>(p.out) + row * p.row_elements;
   ancestor_rows const rows{p.ancestors + row * p.words, p.width, p.words};
+  auto const unit_at = [&](int at) {
+    auto const below = static_cast<int>(__umulhi(static_cast<std::uint32_t>(at), p.inverse));
+    return elements.unit(rows, below, at - below * p.row_elements);
+  };
+  int const own = skipped + static_cast<int>(threadIdx.x) * per_unit;
+  constexpr int step = threads * per_unit;
+  if (skipped >= 0 && skipped + units_per_thread * step <= left) {
+    // All loads before the first store.
+    uint4 unit[units_per_thread];
 #pragma unroll
+    for (int k = 0; k < units_per_thread; ++k) unit[k] = unit_at(own + k * step);
+#pragma unroll
+    for (int k = 0; k < units_per_thread; ++k) {
+      *reinterpret_cast<uint4*>(out + own + k * step) = unit[k];
+    }
+    return;
+  }
   for (int k = 0; k < units_per_thread; ++k) {
-    int const at = skipped + (k * threads + static_cast<int>(threadIdx.x)) * per_unit;
+    int const at = own + k * step;
     if (at >= 0 && at + per_unit <= left) {
-      auto const below = static_cast<int>(__umulhi(static_cast<std::uint32_t>(at), p.inverse));
-      *reinterpret_cast<uint4*>(out + at) = elements.unit(rows, below, at - below * p.row_elements);
+      *reinterpret_cast<uint4*>(out + at) = unit_at(at);
       continue;
     }
     int const end = at + per_unit < left ? at + per_unit : static_cast<int>(left);
