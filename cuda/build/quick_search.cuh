@@ -32,11 +32,9 @@ struct quick_memory {
   std::uint32_t partial[warps_of<Threads>];
   std::uint32_t bucket[buckets + 1];  // nodes of each, then where it begins
   std::uint16_t seed_rank[max_depth + 1];
-  int count;
 };
 
-/// The first `Warps` warps of a block grow the tree, all of them sort it.
-template <int Threads, int PerThread, int Warps>
+template <int Threads, int PerThread>
 class quick_search {
  public:
   using nodes_memory = search_memory<Threads, PerThread>;
@@ -65,17 +63,13 @@ class quick_search {
     __syncthreads();
     count_deviations(reach_depth_);
     __syncthreads();
-    if (warp_index() < Warps) {
-      find_threshold();
-      int const count = grow();
-      if (threadIdx.x == 0) own_.count = count;
-    }
+    find_threshold();
+    int const count = grow();
     __syncthreads();
-    return own_.count == 0 ? 0 : sort(own_.count - 1);
+    return count == 0 ? 0 : sort(count - 1);
   }
 
  private:
-  static constexpr int growers = 32 * Warps;
   /// More nodes in one bucket are too many to compare each with each.
   static constexpr std::uint32_t most_in_bucket = 128;
 
@@ -146,15 +140,31 @@ class quick_search {
   /// Counts the nodes of these ranks that weigh `others` without them. Of a run of ranks all are
   /// put where the last one belongs: a few loads do.
   __device__ void count_ranks(rules::weight_t others, int depth, int begin, int end) {
+    constexpr int ahead = 4;
     for (int ranks = begin; ranks < end;) {
-      int const step = 1 << (31 - __clz(ranks | 1)) >> 1;
-      int next = ranks + (step > 1 ? step : 1);
-      next = next < end ? next : end;
-      int const bin = bin_of(own_.chain[1] - others - rows_.weight(depth, next - 1));
-      if (bin >= search_bins) break;
-      atomicAdd(&nodes_.histogram[0][bin], static_cast<std::uint32_t>(next - ranks));
-      ranks = next;
+      // Loads first: none of them waits for another one.
+      int count[ahead];
+      int bin[ahead];
+#pragma unroll
+      for (int a = 0; a < ahead; ++a) {
+        int const next = next_sample(ranks, end);
+        count[a] = next - ranks;
+        ranks = next;
+        bin[a] = bin_of(own_.chain[1] - others - rows_.weight(depth, ranks - 1));
+      }
+#pragma unroll
+      for (int a = 0; a < ahead; ++a) {
+        if (count[a] == 0 || bin[a] >= search_bins) return;
+        atomicAdd(&nodes_.histogram[0][bin[a]], static_cast<std::uint32_t>(count[a]));
+      }
     }
+  }
+
+  /// 1, 2, 3, 4, 6, 8, 12, 16 and so on.
+  static __device__ int next_sample(int ranks, int end) {
+    int const step = (1 << (31 - __clz(ranks | 1))) >> 1;
+    int const next = ranks + (step > 1 ? step : 1);
+    return next < end ? next : end;
   }
 
   /// Nodes of one depth that have children, in the order of their paths: nodes_.place holds them
@@ -185,13 +195,13 @@ class quick_search {
   /// Raises the threshold in view of the nodes so far and the children of a level.
   __device__ void raise_threshold(level const& l, int count) {
     int const t = static_cast<int>(threadIdx.x);
-    for (int i = t; i < search_bins; i += growers) nodes_.histogram[0][i] = 0;
-    sync_growers();
-    for (int i = 1 + t; i < count; i += growers) {
+    for (int i = t; i < search_bins; i += Threads) nodes_.histogram[0][i] = 0;
+    __syncthreads();
+    for (int i = 1 + t; i < count; i += Threads) {
       int const bin = bin_of(own_.chain[1] - nodes_.weight[i]);
       if (bin < search_bins) atomicAdd(&nodes_.histogram[0][bin], 1u);
     }
-    for (int k = l.begin + t; k < l.end; k += growers) {
+    for (int k = l.begin + t; k < l.end; k += Threads) {
       int const parent = nodes_.place[k];
       search_node const node = nodes_.node[parent];
       int const undominated =
@@ -199,18 +209,8 @@ class quick_search {
       count_ranks(nodes_.weight[parent], l.depth + 1, 0,
                   l.usable < undominated ? l.usable : undominated);
     }
-    sync_growers();
+    __syncthreads();
     raise_threshold();
-  }
-
-  static __device__ void sync_growers() {
-    if constexpr (Warps == 1) {
-      __syncwarp();
-    } else if constexpr (growers == Threads) {
-      __syncthreads();
-    } else {
-      asm volatile("bar.sync 1, %0;" ::"n"(growers) : "memory");
-    }
   }
 
   __device__ level level_of(int depth, int begin, int end) const {
@@ -230,7 +230,7 @@ class quick_search {
         added = grow_level(l, count, capacity);
         if (added.nodes < 0) return 0;
       }
-      sync_growers();
+      __syncthreads();
       count += added.nodes;
       l = level_of(l.depth + 1, l.end, l.end + added.parents);
     }
@@ -298,7 +298,7 @@ class quick_search {
   __device__ growth grow_root(level const& l) {
     search_node const root = {0, 0, 0, 1, 0, 0};
     growth own{0, 0};
-    for (int rank = static_cast<int>(threadIdx.x); rank < l.usable; rank += growers) {
+    for (int rank = static_cast<int>(threadIdx.x); rank < l.usable; rank += Threads) {
       child const c = child_at(l, 0, root, rank);
       if (!c.is_kept) break;
       put(c, 1 + rank, l.end + rank, 0);
@@ -314,12 +314,12 @@ class quick_search {
   __device__ growth grow_level(level const& l, int count, int limit) {
     limit = limit < capacity ? limit : capacity;
     int lanes = 32;
-    while (lanes > 4 && lanes * (l.end - l.begin) > growers) lanes /= 2;
+    while (lanes > 4 && lanes * (l.end - l.begin) > Threads) lanes /= 2;
     int const in_group = lane_index() & (lanes - 1);
     int const shift = lane_index() - in_group;
     unsigned const mask = all_lanes >> (32 - lanes);
     growth added{0, 0};
-    for (int first = l.begin; first < l.end; first += growers / lanes) {
+    for (int first = l.begin; first < l.end; first += Threads / lanes) {
       int const k = first + static_cast<int>(threadIdx.x) / lanes;
       int const parent = k < l.end ? nodes_.place[k] : 0;
       rules::weight_t const weight = nodes_.weight[parent];
@@ -377,22 +377,15 @@ class quick_search {
   };
 
   __device__ warp_sums sum_before(growth value) {
-    if constexpr (Warps == 1) {
-      return {{0, 0}, value};
-    } else {
-      // Two in turn: the barrier of the next sum stands between reading these and writing them
-      // again.
-      std::uint32_t* const totals = own_.totals[parity_];
-      parity_ ^= 1;
-      if (lane_index() == 0) {
-        totals[warp_index()] = packed(value);
-      }
-      sync_growers();
-      std::uint32_t const of_warp = lane_index() < Warps ? totals[lane_index()] : 0;
-      bool const is_before = lane_index() < warp_index();
-      return {unpacked(__reduce_add_sync(all_lanes, is_before ? of_warp : 0)),
-              unpacked(__reduce_add_sync(all_lanes, of_warp))};
-    }
+    // Two in turn: the barrier of the next sum stands between reading these and writing them again.
+    std::uint32_t* const totals = own_.totals[parity_];
+    parity_ ^= 1;
+    if (lane_index() == 0) totals[warp_index()] = packed(value);
+    __syncthreads();
+    std::uint32_t const of_warp = lane_index() < warps_of<Threads> ? totals[lane_index()] : 0;
+    bool const is_before = lane_index() < warp_index();
+    return {unpacked(__reduce_add_sync(all_lanes, is_before ? of_warp : 0)),
+            unpacked(__reduce_add_sync(all_lanes, of_warp))};
   }
 
   // Two sums in one word. More than fit are as good as any number that does not fit; and where the
@@ -489,6 +482,17 @@ class quick_search {
     return false;
   }
 
+  __device__ int count_before(int i, int begin, int end) const {
+    int before = 0;
+    for (int k = begin; k < end; ++k) {
+      int const j = nodes_.place[k];
+      rules::weight_t const other = nodes_.weight[j];
+      if (other < nodes_.weight[i] || j == i) continue;
+      if (other > nodes_.weight[i] || has_earlier_path(j, i)) ++before;
+    }
+    return before;
+  }
+
   __device__ void rank_in_buckets(int n, ranked (&item)[PerThread]) const {
 #pragma unroll
     for (int e = 0; e < PerThread; ++e) {
@@ -498,16 +502,19 @@ class quick_search {
       int const bucket = bucket_of(weight);
       int const begin = static_cast<int>(own_.bucket[bucket]);
       int const end = static_cast<int>(own_.bucket[bucket + 1]);
+      // In a level the index decides a tie; all other ties are rare.
       auto const depth = nodes_.node[i].depth;
       int rank = begin;
+      bool has_others = false;
 #pragma unroll 4
       for (int k = begin; k < end; ++k) {
         int const j = nodes_.place[k];
         rules::weight_t const other = nodes_.weight[j];
-        bool is_before = other > weight || (other == weight && j < i);
-        if (other == weight && nodes_.node[j].depth != depth) is_before = has_earlier_path(j, i);
-        rank += is_before ? 1 : 0;
+        bool const ties = other == weight;
+        rank += static_cast<int>(other > weight) + static_cast<int>(ties & (j < i));
+        has_others = has_others | (ties & (nodes_.node[j].depth != depth));
       }
+      if (has_others) rank = begin + count_before(i, begin, end);
       item[e] = {weight, i, rank};
     }
   }
