@@ -15,8 +15,10 @@ inline namespace v0 {
 namespace cuda {
 
 inline constexpr int format_threads = 256;
-/// Blocks over which a launch spreads what a few requests have to write.
-inline constexpr index_t format_blocks = 2048;
+/// Blocks over which a launch spreads what a few requests have to write: about a wave, since each
+/// adds up the requests before it. H200, SGLang's full mask, 64 requests of 65 rows over 4,096
+/// columns: 11.9 us with 512, 13.3 with 1,024, 16.0 with 2,048.
+inline constexpr index_t format_blocks = 512;
 
 template <class Job>
 struct format_params {

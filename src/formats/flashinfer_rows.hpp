@@ -119,14 +119,10 @@ struct plan_job {
   DDTREE_HD void write_mask(request const& r, index_t unit) const {
     flat_mask const mask{rows_of(tree, shape, r.b, r.has.context), r.has.rows, r.has.tokens};
     if (out.form == mask_form::boolean) {
-      r.mask_bytes.write(unit, [&](index_t k) { return spread(mask.bits(k, 16)); });
-      return;
+      r.mask_bytes.write(unit, [&](index_t k) { return spread(mask_reader(mask, k).next(16)); });
+    } else {
+      r.mask_bytes.write(unit, [&](index_t k) { return packed_bits(mask, k * 8); });
     }
-    r.mask_bytes.write(unit, [&](index_t k) {
-      byte_unit bytes;
-      for (int word = 0; word < 4; ++word) bytes.word[word] = mask.bits(k * 8 + word * 32, 32);
-      return bytes;
-    });
   }
 };
 

@@ -25,6 +25,7 @@ struct visible_rows {
 
   /// Visibility of 32 columns of row i from `first` on, first >= 0.
   DDTREE_HD std::uint32_t columns(index_t i, index_t first) const {
+    if (first + 32 <= context) return ~0u;
     index_t const word = (first - context) >> 5;  // rounds down, below 0 too
     auto const shift = static_cast<int>((first - context) & 31);
     std::uint32_t const low = nodes(i, word) >> shift;
@@ -54,18 +55,40 @@ struct flat_mask {
 
   DDTREE_HD index_t size() const { return num_rows * num_columns; }
 
-  /// `count` bits (at most 32) from bit `first` on; 0 behind the last.
-  DDTREE_HD std::uint32_t bits(index_t first, int count) const {
+  /// Row that a bit stands in.
+  DDTREE_HD index_t row_of(index_t bit) const {
+    // On a GPU a division of 64 bits takes several times as long.
+    if ((bit | num_columns) >> 32 != 0) return bit / num_columns;
+    return static_cast<std::uint32_t>(bit) / static_cast<std::uint32_t>(num_columns);
+  }
+};
+
+/// Reads a mask from a bit on.
+class mask_reader {
+ public:
+  DDTREE_HD mask_reader(flat_mask const& mask, index_t first)
+      : mask_(mask), row_(mask.row_of(first)), column_(first - row_ * mask.num_columns) {}
+
+  /// The next `count` bits, at most 32; 0 behind the last.
+  DDTREE_HD std::uint32_t next(int count) {
     std::uint32_t out = 0;
-    index_t i = first / num_columns;
-    index_t column = first - i * num_columns;
-    for (int have = 0; have < count && i < num_rows; ++i, column = 0) {
-      auto const n = static_cast<int>(smaller(num_columns - column, count - have));
-      out |= (rows.columns(i, column) & rules::low_bits(n)) << have;
+    for (int have = 0; have < count && row_ < mask_.num_rows;) {
+      auto const n = static_cast<int>(smaller(mask_.num_columns - column_, count - have));
+      out |= (mask_.rows.columns(row_, column_) & rules::low_bits(n)) << have;
       have += n;
+      column_ += n;
+      if (column_ == mask_.num_columns) {
+        column_ = 0;
+        ++row_;
+      }
     }
     return out;
   }
+
+ private:
+  flat_mask const& mask_;
+  index_t row_;
+  index_t column_;
 };
 
 /// 16 bytes, the lowest first.
@@ -76,6 +99,14 @@ struct alignas(16) byte_unit {
     return static_cast<std::uint8_t>(word[k / 4] >> (k % 4 * 8));
   }
 };
+
+/// The 16 bytes that hold 128 bits of a mask from bit `first` on.
+DDTREE_HD inline byte_unit packed_bits(flat_mask const& mask, index_t first) {
+  mask_reader reader(mask, first);
+  byte_unit out;
+  for (int k = 0; k < 4; ++k) out.word[k] = reader.next(32);
+  return out;
+}
 
 /// 16 bits, a byte each.
 DDTREE_HD inline byte_unit spread(std::uint32_t bits) {

@@ -38,15 +38,17 @@ struct verify_job {
     rules::batch_row at;
     index_t mask_begin;
     byte_range mask_bytes;  // of the whole request
-    index_t row_pieces;     // of a row, where only the tree's columns are written; otherwise 0
     index_t mask_units;
   };
 
   index_t requests() const { return shape.batch + (out.mask_indptr.data != nullptr ? 1 : 0); }
   index_t most_units() const {
     index_t const width = shape.width();
-    bool const has_bytes = out.custom_mask != nullptr && !is_packed();
-    index_t const mask = has_bytes ? out.custom_mask_bytes / 16 / larger(shape.batch, 1) : 0;
+    index_t mask = 0;
+    if (out.custom_mask != nullptr && !is_packed()) {
+      mask = writes_tree_part() ? width * row_pieces()
+                                : out.custom_mask_bytes / 16 / larger(shape.batch, 1);
+    }
     return width + mask + width * slots_of_row();
   }
 
@@ -56,19 +58,14 @@ struct verify_job {
   }
 
   DDTREE_HD request open(index_t b, sums const& before) const {
-    request r{b, {}, before.at[0], {}, 0, 0};
+    request r{b, {}, before.at[0], {}, 0};
     if (b == shape.batch) return r;
     r.at = rules::find_row(batch, shape.request_rows(), b);
     if (out.custom_mask == nullptr || is_packed()) return r;
     index_t const size = shape.width() * columns_of(r.at);
     r.mask_bytes = {static_cast<unsigned char*>(out.custom_mask), r.mask_begin,
                     smaller(r.mask_begin + size, out.custom_mask_bytes)};
-    if (out.mode == tree_mask::full && out.tree_part_only) {
-      r.row_pieces = shape.width() / 16 + 2;
-      r.mask_units = shape.width() * r.row_pieces;
-    } else {
-      r.mask_units = r.mask_bytes.units();
-    }
+    r.mask_units = writes_tree_part() ? shape.width() * row_pieces() : r.mask_bytes.units();
     return r;
   }
 
@@ -92,6 +89,12 @@ struct verify_job {
 
  private:
   DDTREE_HD bool is_packed() const { return out.mode == tree_mask::qlen_only_bitpacking; }
+
+  DDTREE_HD bool writes_tree_part() const {
+    return out.mode == tree_mask::full && out.tree_part_only;
+  }
+  /// Units of 16 bytes that the tree's columns of a row overlap at most.
+  DDTREE_HD index_t row_pieces() const { return shape.width() / 16 + 2; }
 
   DDTREE_HD index_t slots_of_row() const {
     return out.kv_slots.data != nullptr ? out.kv_columns : 0;
@@ -142,16 +145,16 @@ struct verify_job {
     index_t const context = context_of(r.at);
     index_t const columns = context + shape.width();
     visible_rows const rows = rows_of(tree, shape, r.b, context);
-    if (r.row_pieces == 0) {
+    if (!writes_tree_part()) {
       flat_mask const mask{rows, shape.width(), columns};
-      r.mask_bytes.write(unit, [&](index_t k) { return spread(mask.bits(k, 16)); });
+      r.mask_bytes.write(unit, [&](index_t k) { return spread(mask_reader(mask, k).next(16)); });
       return;
     }
-    index_t const i = unit / r.row_pieces;
+    index_t const i = unit / row_pieces();
     index_t const begin = r.mask_begin + i * columns + context;
     byte_range const row{r.mask_bytes.data, begin,
                          smaller(begin + shape.width(), r.mask_bytes.end)};
-    index_t const piece = unit - i * r.row_pieces;
+    index_t const piece = unit - i * row_pieces();
     if (piece >= row.units()) return;
     row.write(piece, [&](index_t k) { return spread(rows.columns(i, context + k)); });
   }
