@@ -77,7 +77,7 @@ tree small_tree() {
 
 }  // namespace
 
-TEST_CASE("accept_tokens equals the walk of the oracle", "[accept]") {
+TEST_CASE("accept_tokens equals the walk of the oracle", "[accept][small]") {
   int const budget = GENERATE(0, 1, 31, 32, 33, 64, 256);
   int const depth = GENERATE(0, 1, 15, 31);
   auto const type = GENERATE(dtype::i32, dtype::i64);
@@ -187,7 +187,7 @@ TEST_CASE("accept_tokens equals the walk of the oracle", "[accept]") {
   }
 }
 
-TEST_CASE("accept_tokens follows the tokens and ends with the bonus", "[accept]") {
+TEST_CASE("accept_tokens follows the tokens and ends with the bonus", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_tokens)) {
     CAPTURE(name);
     // Node 1's token is 21, a leaf whose own token is 7.
@@ -205,7 +205,7 @@ TEST_CASE("accept_tokens follows the tokens and ends with the bonus", "[accept]"
   }
 }
 
-TEST_CASE("of equal siblings only the first in rank order matches", "[accept]") {
+TEST_CASE("of equal siblings only the first in rank order matches", "[accept][small]") {
   tree t;
   t.add(0, 9);
   t.add(0, 9);
@@ -218,7 +218,7 @@ TEST_CASE("of equal siblings only the first in rank order matches", "[accept]") 
   }
 }
 
-TEST_CASE("token 0 is a token like any other", "[accept]") {
+TEST_CASE("token 0 is a token like any other", "[accept][small]") {
   tree t;
   t.add(t.add(0, 0), 0);
   for (auto const& [name, ctx] : contexts_for(operation::accept_tokens)) {
@@ -229,7 +229,7 @@ TEST_CASE("token 0 is a token like any other", "[accept]") {
   }
 }
 
-TEST_CASE("a target token out of range matches nothing and is written as 0", "[accept]") {
+TEST_CASE("a target token out of range matches nothing and is written as 0", "[accept][small]") {
   tree t;
   t.add(0, 0);
   t.add(0, 120);  // made by an engine that does not keep the vocabulary
@@ -254,7 +254,7 @@ TEST_CASE("a target token out of range matches nothing and is written as 0", "[a
   }
 }
 
-TEST_CASE("a stop token ends the walk, drafted or not", "[accept]") {
+TEST_CASE("a stop token ends the walk, drafted or not", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_tokens)) {
     CAPTURE(name);
     buffer<std::int32_t> stop(ctx, std::vector<std::int32_t>{-1, 20});
@@ -282,7 +282,7 @@ TEST_CASE("a stop token ends the walk, drafted or not", "[accept]") {
   }
 }
 
-TEST_CASE("stop tokens are the request's own", "[accept]") {
+TEST_CASE("stop tokens are the request's own", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_tokens)) {
     CAPTURE(name);
     round_shape shape;
@@ -307,7 +307,7 @@ TEST_CASE("stop tokens are the request's own", "[accept]") {
   }
 }
 
-TEST_CASE("remaining limits the walk", "[accept]") {
+TEST_CASE("remaining limits the walk", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_tokens)) {
     CAPTURE(name);
     std::vector<std::int64_t> const all{10, 20, 0, 30, 0, 7};  // 3 accepted, then 7
@@ -332,7 +332,7 @@ TEST_CASE("remaining limits the walk", "[accept]") {
   }
 }
 
-TEST_CASE("a stop token at the limit is a stop", "[accept]") {
+TEST_CASE("a stop token at the limit is a stop", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_tokens)) {
     CAPTURE(name);
     buffer<std::int32_t> left(ctx, std::vector<std::int32_t>{2}),
@@ -347,7 +347,7 @@ TEST_CASE("a stop token at the limit is a stop", "[accept]") {
   }
 }
 
-TEST_CASE("corrupt links end the walk", "[accept]") {
+TEST_CASE("corrupt links end the walk", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_tokens)) {
     CAPTURE(name);
     round_shape shape;
@@ -448,7 +448,7 @@ plain choose(context const& ctx, std::vector<float> const& row, accept_options c
 
 }  // namespace
 
-TEST_CASE("accept_greedy takes the largest logit, the lowest id of equal ones", "[accept]") {
+TEST_CASE("accept_greedy takes the largest logit, the lowest id of equal ones", "[accept][small]") {
   auto const type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
   for (auto const& [name, ctx] : contexts_for(operation::accept_greedy)) {
     CAPTURE(name);
@@ -472,7 +472,7 @@ TEST_CASE("accept_greedy takes the largest logit, the lowest id of equal ones", 
   }
 }
 
-TEST_CASE("accept_greedy equals the oracle, whatever layout the logits have", "[accept]") {
+TEST_CASE("accept_greedy equals the oracle, whatever layout the logits have", "[accept][small]") {
   auto const type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
   int const vocab = GENERATE(1, 3, 37, 1030);
   bool const packed = GENERATE(false, true);
@@ -530,7 +530,7 @@ TEST_CASE("accept_greedy equals the oracle, whatever layout the logits have", "[
   }
 }
 
-TEST_CASE("a row without a finite logit gives token 0 and ends the walk", "[accept]") {
+TEST_CASE("a row without a finite logit gives token 0 and ends the walk", "[accept][small]") {
   tree t;
   t.add(0, 0);
   for (auto const& [name, ctx] : contexts_for(operation::accept_greedy)) {
@@ -554,7 +554,7 @@ TEST_CASE("a row without a finite logit gives token 0 and ends the walk", "[acce
   }
 }
 
-TEST_CASE("bias and bitmask apply before the argmax", "[accept]") {
+TEST_CASE("bias and bitmask apply before the argmax", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_greedy)) {
     CAPTURE(name);
     accept_options options;
@@ -595,7 +595,7 @@ TEST_CASE("bias and bitmask apply before the argmax", "[accept]") {
   }
 }
 
-TEST_CASE("bias is by request, the bitmask by row", "[accept]") {
+TEST_CASE("bias is by request, the bitmask by row", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_greedy)) {
     CAPTURE(name);
     round_shape shape;
@@ -676,7 +676,7 @@ TEST_CASE("rows may lie more than 2^32 elements apart", "[accept]") {
   }
 }
 
-TEST_CASE("log_prob is the log-softmax of the emitted tokens", "[accept]") {
+TEST_CASE("log_prob is the log-softmax of the emitted tokens", "[accept][small]") {
   auto const type = GENERATE(dtype::f32, dtype::bf16);
   int const vocab = GENERATE(1, 50, 3001);
   bool const processed = GENERATE(false, true);
@@ -720,7 +720,8 @@ TEST_CASE("log_prob is the log-softmax of the emitted tokens", "[accept]") {
   }
 }
 
-TEST_CASE("log_prob of what the model excludes is -inf, and stays in the float range", "[accept]") {
+TEST_CASE("log_prob of what the model excludes is -inf, and stays in the float range",
+          "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_greedy)) {
     CAPTURE(name);
     round_shape shape;
@@ -748,7 +749,7 @@ TEST_CASE("log_prob of what the model excludes is -inf, and stays in the float r
   }
 }
 
-TEST_CASE("a request gives the same bits alone and anywhere in a batch", "[accept]") {
+TEST_CASE("a request gives the same bits alone and anywhere in a batch", "[accept][small]") {
   random_engine random(11);
   for (auto const& [name, ctx] : contexts_for(operation::accept_greedy)) {
     CAPTURE(name);
@@ -781,7 +782,7 @@ TEST_CASE("a request gives the same bits alone and anywhere in a batch", "[accep
   }
 }
 
-TEST_CASE("nothing is read of inactive requests", "[accept]") {
+TEST_CASE("nothing is read of inactive requests", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_greedy)) {
     CAPTURE(name);
     round_shape shape;
@@ -814,7 +815,7 @@ TEST_CASE("nothing is read of inactive requests", "[accept]") {
   }
 }
 
-TEST_CASE("an empty batch is no error", "[accept]") {
+TEST_CASE("an empty batch is no error", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_greedy)) {
     CAPTURE(name);
     round_shape shape;
@@ -827,7 +828,7 @@ TEST_CASE("an empty batch is no error", "[accept]") {
 
 // ---- bind_accepted ----
 
-TEST_CASE("bind_accepted lays the arrays out the same way at any address", "[accept]") {
+TEST_CASE("bind_accepted lays the arrays out the same way at any address", "[accept][small]") {
   round_shape shape;
   shape.batch = GENERATE(1, 7);
   shape.vocab = 10;
@@ -856,7 +857,7 @@ TEST_CASE("bind_accepted lays the arrays out the same way at any address", "[acc
   }
 }
 
-TEST_CASE("bind_accepted refuses what it cannot bind", "[accept]") {
+TEST_CASE("bind_accepted refuses what it cannot bind", "[accept][small]") {
   round_shape shape;
   shape.vocab = 10;
   std::vector<unsigned char> memory(ddtree::accepted_bytes(shape));
@@ -929,7 +930,7 @@ struct sound_call {
 
 }  // namespace
 
-TEST_CASE("accept_tokens and accept_greedy name the argument at fault", "[accept]") {
+TEST_CASE("accept_tokens and accept_greedy name the argument at fault", "[accept][small]") {
   sound_call call;
   auto const odd = ddtree::ids_in(call.length, dtype::f32);
   SECTION("context") { call.ctx.threads = 0, call.both("context.threads < 1"); }
@@ -1025,7 +1026,7 @@ TEST_CASE("accept_tokens and accept_greedy name the argument at fault", "[accept
   }
 }
 
-TEST_CASE("without a variant for the context accept gives a reason", "[accept]") {
+TEST_CASE("without a variant for the context accept gives a reason", "[accept][small]") {
   sound_call call;
   call.ctx = context::cpu().with_variant("accept=none");
   CHECK(ddtree::accept_tokens(call.ctx, call.shape, call.batch, call.trees, call.said, call.out)

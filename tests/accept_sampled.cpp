@@ -95,7 +95,7 @@ long double noise(parameters const& p, long long position, int token) {
 
 }  // namespace
 
-TEST_CASE("the oracle's generator gives the known answers of Philox4x32-10", "[accept]") {
+TEST_CASE("the oracle's generator gives the known answers of Philox4x32-10", "[accept][small]") {
   CHECK(oracle::accept::philox({0, 0, 0, 0}, 0) ==
         std::vector<std::uint32_t>{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u});
 }
@@ -435,7 +435,8 @@ TEST_CASE("a tree accepts what plain decoding draws with the same seed", "[accep
   }
 }
 
-TEST_CASE("a temperature of 0 or below is greedy, one that is not finite counts as 1", "[accept]") {
+TEST_CASE("a temperature of 0 or below is greedy, one that is not finite counts as 1",
+          "[accept][small]") {
   random_engine random(2);
   auto const x = random_logits(random, 30, 1.0f);
   int const best = oracle::accept::argmax({x, {}, {}});
@@ -458,7 +459,7 @@ TEST_CASE("a temperature of 0 or below is greedy, one that is not finite counts 
   }
 }
 
-TEST_CASE("without temperatures accept_sampled is accept_greedy", "[accept]") {
+TEST_CASE("without temperatures accept_sampled is accept_greedy", "[accept][small]") {
   random_engine random(3);
   auto const x = random_logits(random, 30);
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
@@ -477,7 +478,7 @@ TEST_CASE("without temperatures accept_sampled is accept_greedy", "[accept]") {
   }
 }
 
-TEST_CASE("filters that are off do nothing", "[accept]") {
+TEST_CASE("filters that are off do nothing", "[accept][small]") {
   random_engine random(4);
   auto const x = random_logits(random, 30, 1.0f);
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
@@ -503,7 +504,7 @@ TEST_CASE("filters that are off do nothing", "[accept]") {
   }
 }
 
-TEST_CASE("top_k keeps exactly k, the lowest ids of equal logits", "[accept]") {
+TEST_CASE("top_k keeps exactly k, the lowest ids of equal logits", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     parameters p = at_temperature(5);
@@ -526,7 +527,7 @@ TEST_CASE("top_k keeps exactly k, the lowest ids of equal logits", "[accept]") {
   }
 }
 
-TEST_CASE("top_p keeps whole values, and the maximum always", "[accept]") {
+TEST_CASE("top_p keeps whole values, and the maximum always", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     // Shares: 0.4 at logit 1, four times 0.1 at their value, four times 0.05.
@@ -549,7 +550,7 @@ TEST_CASE("top_p keeps whole values, and the maximum always", "[accept]") {
   }
 }
 
-TEST_CASE("the sum of top_p is exact at its target", "[accept]") {
+TEST_CASE("the sum of top_p is exact at its target", "[accept][small]") {
   // Weights of equal values are exact: half of the total is reached by two of four maxima, and as
   // they are one value, all four stay. With top_k the total is that of its survivors.
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
@@ -567,7 +568,7 @@ TEST_CASE("the sum of top_p is exact at its target", "[accept]") {
   }
 }
 
-TEST_CASE("a share that is met exactly is met", "[accept]") {
+TEST_CASE("a share that is met exactly is met", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     // ln 2 apart: the weights are exactly 1, 1/2, 1/4, 1/4 of 2^40.
@@ -590,7 +591,7 @@ TEST_CASE("a share that is met exactly is met", "[accept]") {
   }
 }
 
-TEST_CASE("min_p keeps tokens by their share of the maximum", "[accept]") {
+TEST_CASE("min_p keeps tokens by their share of the maximum", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     std::vector<float> const x{0, std::log(0.5f), std::log(0.25f), std::log(0.125f), 0, -200};
@@ -607,7 +608,7 @@ TEST_CASE("min_p keeps tokens by their share of the maximum", "[accept]") {
   }
 }
 
-TEST_CASE("the order of filters matters where it should", "[accept]") {
+TEST_CASE("the order of filters matters where it should", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     // Shares 0.5, 0.2, 0.15, 0.1, 0.05. min_p 0.25 keeps three: 0.85. Of these 0.85 * 0.85 = 0.72
@@ -627,7 +628,7 @@ TEST_CASE("the order of filters matters where it should", "[accept]") {
   }
 }
 
-TEST_CASE("large finite logits at a small temperature stay finite", "[accept]") {
+TEST_CASE("large finite logits at a small temperature stay finite", "[accept][small]") {
   float const most = std::numeric_limits<float>::max();
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
@@ -646,7 +647,7 @@ TEST_CASE("large finite logits at a small temperature stay finite", "[accept]") 
   }
 }
 
-TEST_CASE("rows that hold NaN, infinities or nothing are drawn from in range", "[accept]") {
+TEST_CASE("rows that hold NaN, infinities or nothing are drawn from in range", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     for (bool const filtered : {false, true}) {
@@ -662,7 +663,7 @@ TEST_CASE("rows that hold NaN, infinities or nothing are drawn from in range", "
   }
 }
 
-TEST_CASE("a bitmask leaves exactly the allowed tokens", "[accept]") {
+TEST_CASE("a bitmask leaves exactly the allowed tokens", "[accept][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     buffer<std::uint32_t> mask(ctx, std::vector<std::uint32_t>{0, 0, 0x90u, 1u << 31});
@@ -677,7 +678,7 @@ TEST_CASE("a bitmask leaves exactly the allowed tokens", "[accept]") {
   }
 }
 
-TEST_CASE("the noise is that of the seed, the position and the token", "[accept]") {
+TEST_CASE("the noise is that of the seed, the position and the token", "[accept][small]") {
   random_engine random(6);
   auto const x = random_logits(random, 203, 1.0f);
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
@@ -698,7 +699,7 @@ TEST_CASE("the noise is that of the seed, the position and the token", "[accept]
   }
 }
 
-TEST_CASE("seeds are int32, sign-extended, or int64", "[accept]") {
+TEST_CASE("seeds are int32, sign-extended, or int64", "[accept][small]") {
   random_engine random(7);
   auto const x = random_logits(random, 100, 1.0f);
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
@@ -730,7 +731,8 @@ TEST_CASE("seeds are int32, sign-extended, or int64", "[accept]") {
   }
 }
 
-TEST_CASE("a sampled request gives the same bits alone and anywhere in a batch", "[accept]") {
+TEST_CASE("a sampled request gives the same bits alone and anywhere in a batch",
+          "[accept][small]") {
   random_engine random(12);
   int const vocab = 501;
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {

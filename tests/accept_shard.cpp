@@ -195,7 +195,7 @@ void check_same(std::vector<accepted_request> got, std::vector<accepted_request>
 
 }  // namespace
 
-TEST_CASE("greedy and temperature alone give the tokens of the unsharded call", "[accept]") {
+TEST_CASE("greedy and temperature alone give the tokens of the unsharded call", "[accept][small]") {
   int const ranks = GENERATE(1, 2, 3, 4, 8);
   bool const sampled = GENERATE(false, true);
   random_engine random(static_cast<unsigned>(ranks));
@@ -268,7 +268,7 @@ TEST_CASE("filters give the tokens of the unsharded call up to max_top_k", "[acc
   }
 }
 
-TEST_CASE("a merge depends on the contributions alone", "[accept]") {
+TEST_CASE("a merge depends on the contributions alone", "[accept][small]") {
   random_engine random(5);
   int const vocab = 300;
   for (auto const& [name, ctx] : contexts_for(operation::accept_merge)) {
@@ -309,7 +309,7 @@ TEST_CASE("a merge depends on the contributions alone", "[accept]") {
   }
 }
 
-TEST_CASE("a contribution is written in full", "[accept]") {
+TEST_CASE("a contribution is written in full", "[accept][small]") {
   random_engine random(6);
   for (auto const& [name, ctx] : contexts_for(operation::accept_shard)) {
     CAPTURE(name);
@@ -349,7 +349,7 @@ TEST_CASE("a contribution is written in full", "[accept]") {
   }
 }
 
-TEST_CASE("ranks without columns, or without any contribution, change nothing", "[accept]") {
+TEST_CASE("ranks without columns, or without any contribution, change nothing", "[accept][small]") {
   random_engine random(7);
   for (auto const& [name, ctx] : contexts_for(operation::accept_merge)) {
     CAPTURE(name);

@@ -424,7 +424,7 @@ TEST_CASE("accept_greedy and accept_sampled give the same bits in 200 runs", "[a
 }
 
 TEST_CASE("accept_greedy and accept_sampled equal the CPU's at the edges of teams of blocks",
-          "[accept][cuda]") {
+          "[accept][cuda][small]") {
   random_engine random(4);
   struct extents {
     index_t batch;

@@ -129,7 +129,7 @@ TEST_CASE("compact_kv equals the CPU's in every layout", "[compact][cuda]") {
   }
 }
 
-TEST_CASE("compact_kv permutes slot lists as the CPU does", "[compact][cuda]") {
+TEST_CASE("compact_kv permutes slot lists as the CPU does", "[compact][cuda][small]") {
   for (unsigned seed = 1; seed <= 40; ++seed) {
     scene s = paged_scene(seed, layouts[seed % 8], 1);
     s.index_only = {true, seed % 2 == 0};
@@ -144,13 +144,12 @@ TEST_CASE("compact_kv permutes slot lists as the CPU does", "[compact][cuda]") {
   }
 }
 
-TEST_CASE("compact_rows, compact_state and advance equal the CPU's", "[compact][cuda]") {
+TEST_CASE("compact_rows, compact_state and advance equal the CPU's", "[compact][cuda][small]") {
   for (unsigned seed = 1; seed <= 60; ++seed) {
     random_commit c(seed);
     CAPTURE(seed);
     number const row_bytes = std::vector<number>{1, 7, 16, 130, 4096}[seed % 5];
-    auto const rows =
-        random_bytes(c.random, c.shape.batch * c.shape.width() * (row_bytes + 3));
+    auto const rows = random_bytes(c.random, c.shape.batch * c.shape.width() * (row_bytes + 3));
     for (bool const in_place : {true, false}) {
       CHECK(copy_rows(cuda_context(), c, rows, row_bytes, in_place) ==
             copy_rows(context::cpu(), c, rows, row_bytes, in_place));

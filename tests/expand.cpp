@@ -27,7 +27,7 @@ constexpr std::uint32_t no_flags = 0;
 
 }  // namespace
 
-TEST_CASE("expand finds the top_k of random rows and their log-probs", "[expand]") {
+TEST_CASE("expand finds the top_k of random rows and their log-probs", "[expand][small]") {
   auto const type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
   auto const vocab = GENERATE(1, 2, 7, 15, 16, 17, 63, 64, 65, 1000, 1023, 1024, 1025, 3001);
   auto const top_k = GENERATE(1, 5, 64, 1024);
@@ -39,7 +39,7 @@ TEST_CASE("expand finds the top_k of random rows and their log-probs", "[expand]
   check_everywhere(c);
 }
 
-TEST_CASE("expand reads rows where their strides say", "[expand]") {
+TEST_CASE("expand reads rows where their strides say", "[expand][small]") {
   expand_case c;
   c.shape = expand_shape(3, 1001, 4, 20);
   c.type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
@@ -134,7 +134,8 @@ TEST_CASE("expand takes rows in any order of values", "[expand]") {
   check_everywhere(one_row(x, top_k));
 }
 
-TEST_CASE("expand gives the only possible token of a one-hot row the log-prob 0", "[expand]") {
+TEST_CASE("expand gives the only possible token of a one-hot row the log-prob 0",
+          "[expand][small]") {
   std::vector<float> x(3000, -200.0f);
   auto const hot = GENERATE(0, 1023, 1024, 2999);
   x[static_cast<std::size_t>(hot)] = 50.0f;
@@ -144,7 +145,7 @@ TEST_CASE("expand gives the only possible token of a one-hot row the log-prob 0"
   CHECK(got.log_prob(1) == -250.0f);
 }
 
-TEST_CASE("expand orders by the logit where log-probs round to one value", "[expand]") {
+TEST_CASE("expand orders by the logit where log-probs round to one value", "[expand][small]") {
   float const next = std::nextafter(1.0f, 2.0f);
   auto const got = check_everywhere(one_row({1.0f, next, 1000.0f, 1.0f}, 4));
   CHECK(got.token == std::vector<ddtree::token_t>{2, 1, 0, 3});
@@ -152,7 +153,7 @@ TEST_CASE("expand orders by the logit where log-probs round to one value", "[exp
   CHECK(got.log_prob(2) == -999.0f);
 }
 
-TEST_CASE("expand orders by the logit where scaling makes two values one", "[expand]") {
+TEST_CASE("expand orders by the logit where scaling makes two values one", "[expand][small]") {
   auto c = one_row({3.0e38f, 3.2e38f, 1.0f, -3.0e38f}, 4);
   c.temperature = 0.5f;
   auto const got = check_everywhere(c);
@@ -162,7 +163,7 @@ TEST_CASE("expand orders by the logit where scaling makes two values one", "[exp
   CHECK(got.log_prob(1) == 0.0f);
 }
 
-TEST_CASE("expand keeps rows of large finite logits apart from infinity", "[expand]") {
+TEST_CASE("expand keeps rows of large finite logits apart from infinity", "[expand][small]") {
   SECTION("all at the lower end") {
     auto c = one_row({-3.2e38f, -3.0e38f, -inf}, 3);
     c.temperature = GENERATE(1.0f, 0.5f);
@@ -259,7 +260,7 @@ TEST_CASE("expand decodes every f16 and bf16", "[expand]") {
   }
 }
 
-TEST_CASE("expand at depth 0 writes the flags only", "[expand]") {
+TEST_CASE("expand at depth 0 writes the flags only", "[expand][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::expand)) {
     CAPTURE(name);
     auto const shape = expand_shape(3, 100, 0, 8);
@@ -275,7 +276,7 @@ TEST_CASE("expand at depth 0 writes the flags only", "[expand]") {
   check_shards(c, even_split(100, 2), 50);
 }
 
-TEST_CASE("expand of batch 0 takes null arrays", "[expand]") {
+TEST_CASE("expand of batch 0 takes null arrays", "[expand][small]") {
   for (auto const& [name, ctx] : contexts_for(operation::expand)) {
     CAPTURE(name);
     auto const shape = expand_shape(0, 100, 15, 8);
@@ -285,7 +286,7 @@ TEST_CASE("expand of batch 0 takes null arrays", "[expand]") {
   }
 }
 
-TEST_CASE("expand reads nothing of inactive requests", "[expand]") {
+TEST_CASE("expand reads nothing of inactive requests", "[expand][small]") {
   expand_case c;
   c.id_type = GENERATE(dtype::i32, dtype::i64);
   c.shape = expand_shape(6, 1030, 2, 9);
@@ -304,7 +305,7 @@ TEST_CASE("expand reads nothing of inactive requests", "[expand]") {
   }
 }
 
-TEST_CASE("expand counts a cache length beyond 2^40 as inactive", "[expand]") {
+TEST_CASE("expand counts a cache length beyond 2^40 as inactive", "[expand][small]") {
   expand_case c;
   c.id_type = dtype::i64;
   c.shape = expand_shape(2, 50, 1, 3);
@@ -411,7 +412,7 @@ TEST_CASE("expand translates draft ids with a vocab_map", "[expand]") {
   }
 }
 
-TEST_CASE("expand adds the bias of each rank, which never lets ranks rise", "[expand]") {
+TEST_CASE("expand adds the bias of each rank, which never lets ranks rise", "[expand][small]") {
   expand_case c;
   c.shape = expand_shape(2, 3000, 3, 40);
   set_random_rows(c, 51);

@@ -41,7 +41,7 @@ TEST_CASE("expand over shards gives the ids of the unsharded call", "[expand][sh
   if (ranks == 1) CHECK(merged == whole);
 }
 
-TEST_CASE("expand over shards takes any cut of the vocabulary", "[expand][shards]") {
+TEST_CASE("expand over shards takes any cut of the vocabulary", "[expand][shards][small]") {
   expand_case c;
   c.shape = expand_shape(1, 2000, 2, 40);
   set_random_rows(c, 82);
@@ -75,7 +75,7 @@ TEST_CASE("expand over shards takes any cut of the vocabulary", "[expand][shards
   }
 }
 
-TEST_CASE("expand over shards orders equal logits by id across ranks", "[expand][shards]") {
+TEST_CASE("expand over shards orders equal logits by id across ranks", "[expand][shards][small]") {
   auto split = even_split(4000, 4);
   auto c = one_row(std::vector<float>(4000, 1.5f), 70);
   SECTION("all equal") {}
@@ -143,7 +143,7 @@ TEST_CASE("expand over shards handles rows and requests as the unsharded call",
   }
 }
 
-TEST_CASE("expand_shard fills its contribution as documented", "[expand][shards]") {
+TEST_CASE("expand_shard fills its contribution as documented", "[expand][shards][small]") {
   auto const shape = expand_shape(2, 10, 2, 3);
   // Logits and ids [4 rows, 3], maxima and sums [4], flags [2]: 34 words, filled up to 36.
   REQUIRE(ddtree::expand_shard_bytes(shape) == 36 * 4);
@@ -185,7 +185,7 @@ TEST_CASE("expand_shard fills its contribution as documented", "[expand][shards]
   }
 }
 
-TEST_CASE("expand_shard looks at no logits of a rank without columns", "[expand][shards]") {
+TEST_CASE("expand_shard looks at no logits of a rank without columns", "[expand][shards][small]") {
   auto const shape = expand_shape(2, 10, 2, 3);
   for (auto const& [name, ctx] : contexts_for(operation::expand_shard)) {
     CAPTURE(name);
@@ -207,7 +207,7 @@ TEST_CASE("expand_shard looks at no logits of a rank without columns", "[expand]
   }
 }
 
-TEST_CASE("expand_merge stays in range whatever a contribution holds", "[expand][shards]") {
+TEST_CASE("expand_merge stays in range whatever a contribution holds", "[expand][shards][small]") {
   auto const shape = expand_shape(3, 50, 2, 8);
   std::size_t const words = ddtree::expand_shard_bytes(shape) / 4;
   std::mt19937 engine(91);
@@ -234,7 +234,7 @@ TEST_CASE("expand_merge stays in range whatever a contribution holds", "[expand]
   }
 }
 
-TEST_CASE("expand_merge ends a row at an id that nobody drafted", "[expand][shards]") {
+TEST_CASE("expand_merge ends a row at an id that nobody drafted", "[expand][shards][small]") {
   // One rank, one row of six slots; the map has eight entries.
   auto const shape = expand_shape(1, 50, 1, 6);
   std::vector<std::int64_t> const map{40, 41, 42, 43, 44, 45, 46, 47};

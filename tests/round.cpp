@@ -239,7 +239,7 @@ TEST_CASE("tree decoding emits what plain decoding emits", "[round]") {
   }
 }
 
-TEST_CASE("a round is its operations one by one", "[round]") {
+TEST_CASE("a round is its operations one by one", "[round][small]") {
   for (context const& ctx : round_contexts()) {
     for (bool sampled : {false, true}) {
       round_options options;
@@ -333,7 +333,7 @@ TEST_CASE("a round gives the same bits whatever its memory held, its alignment a
   }
 }
 
-TEST_CASE("a request gets the same bits alone and at any place of a batch", "[round]") {
+TEST_CASE("a request gets the same bits alone and at any place of a batch", "[round][small]") {
   for (bool sampled : {false, true}) {
     context const ctx = context::cpu();
     toy_sampling how(ctx);
@@ -361,7 +361,7 @@ TEST_CASE("a request gets the same bits alone and at any place of a batch", "[ro
   }
 }
 
-TEST_CASE("dead rows of a round are defined and touch nothing", "[round]") {
+TEST_CASE("dead rows of a round are defined and touch nothing", "[round][small]") {
   for (context const& ctx : round_contexts()) {
     round_options options;
     options.log_prob = true;
@@ -410,7 +410,8 @@ TEST_CASE("dead rows of a round are defined and touch nothing", "[round]") {
   }
 }
 
-TEST_CASE("without depth or budget a round reads no draft logits and samples plainly", "[round]") {
+TEST_CASE("without depth or budget a round reads no draft logits and samples plainly",
+          "[round][small]") {
   for (context const& ctx : round_contexts()) {
     for (round_shape const& shape : {toy_shape(0, 9), toy_shape(4, 0), toy_shape(0, 0)}) {
       CAPTURE(ctx.threads, shape.depth, shape.budget);
@@ -438,7 +439,7 @@ TEST_CASE("without depth or budget a round reads no draft logits and samples pla
   }
 }
 
-TEST_CASE("a round over an empty batch succeeds", "[round]") {
+TEST_CASE("a round over an empty batch succeeds", "[round][small]") {
   for (context const& ctx : round_contexts()) {
     round_shape shape = toy_shape();
     shape.batch = 0;
@@ -451,7 +452,7 @@ TEST_CASE("a round over an empty batch succeeds", "[round]") {
   }
 }
 
-TEST_CASE("two accepted blocks let an engine run a round ahead", "[round]") {
+TEST_CASE("two accepted blocks let an engine run a round ahead", "[round][small]") {
   for (context const& ctx : round_contexts()) {
     round_shape const shape = toy_shape();
     served usual(ctx, shape, usual_requests), ahead(ctx, shape, usual_requests);
@@ -490,7 +491,7 @@ TEST_CASE("two accepted blocks let an engine run a round ahead", "[round]") {
   }
 }
 
-TEST_CASE("a round takes tokens that the engine sampled", "[round]") {
+TEST_CASE("a round takes tokens that the engine sampled", "[round][small]") {
   for (context const& ctx : round_contexts()) {
     round_options options;
     options.log_prob = true;
@@ -520,7 +521,7 @@ TEST_CASE("a round takes tokens that the engine sampled", "[round]") {
   }
 }
 
-TEST_CASE("log_prob is bound by the option alone", "[round]") {
+TEST_CASE("log_prob is bound by the option alone", "[round][small]") {
   context const ctx = context::cpu();
   served without(ctx, toy_shape(), usual_requests);
   CHECK(without.round.accepted_.log_prob == nullptr);
@@ -538,7 +539,7 @@ TEST_CASE("log_prob is bound by the option alone", "[round]") {
   CHECK(a == b);
 }
 
-TEST_CASE("commit does what it is given: rows, slot lists, lengths", "[round]") {
+TEST_CASE("commit does what it is given: rows, slot lists, lengths", "[round][small]") {
   for (context const& ctx : round_contexts()) {
     served s(ctx, toy_shape(), usual_requests);
     REQUIRE(s.draft());
@@ -584,7 +585,7 @@ TEST_CASE("commit does what it is given: rows, slot lists, lengths", "[round]") 
 
 // ---- creation
 
-TEST_CASE("create lays every array out apart and within its memory", "[round]") {
+TEST_CASE("create lays every array out apart and within its memory", "[round][small]") {
   round_shape const shape = toy_shape(5, 33);
   for (context const& ctx : round_contexts()) {
     std::size_t const bytes = decoding_round::bytes(ctx, shape);
@@ -634,7 +635,7 @@ TEST_CASE("create lays every array out apart and within its memory", "[round]") 
   }
 }
 
-TEST_CASE("the accepted block of a round is laid out as bind_accepted does it", "[round]") {
+TEST_CASE("the accepted block of a round is laid out as bind_accepted does it", "[round][small]") {
   round_shape const shape = toy_shape();
   context const ctx = context::cpu();
   round_options options;
@@ -654,7 +655,7 @@ TEST_CASE("the accepted block of a round is laid out as bind_accepted does it", 
   CHECK(distance(own.flags, own.path) == distance(bound.flags, bound.path));
 }
 
-TEST_CASE("create refuses bad arguments by name and leaves the round alone", "[round]") {
+TEST_CASE("create refuses bad arguments by name and leaves the round alone", "[round][small]") {
   context const ctx = context::cpu();
   round_shape const shape = toy_shape();
   std::size_t const bytes = decoding_round::bytes(ctx, shape);
@@ -714,7 +715,7 @@ TEST_CASE("64 requests with budget 64 need less than 16 MB", "[round]") {
   }
 }
 
-TEST_CASE("reset takes a context of the round's device", "[round]") {
+TEST_CASE("reset takes a context of the round's device", "[round][small]") {
   served s(context::cpu(), toy_shape(), usual_requests);
   CHECK(s.round.reset(context::cpu()));
   CHECK(s.round.reset(context::cpu(3)));
@@ -728,7 +729,7 @@ TEST_CASE("reset takes a context of the round's device", "[round]") {
   play(s, {}, 1);
 }
 
-TEST_CASE("a round's errors are those of the operation at fault", "[round]") {
+TEST_CASE("a round's errors are those of the operation at fault", "[round][small]") {
   served s(context::cpu(), toy_shape(), usual_requests);
   s.engine.draft(s.roots);
   auto const batch = s.engine.batch();
