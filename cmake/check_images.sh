@@ -53,9 +53,10 @@ for file in "$work"/*.ptx; do
 done > "$work/ptx"
 
 # What runs each operation, as the kernels are named.
-kernels='expand expand_shard expand_merge build_tree link_tree write_bits write_bytes write_values
-  write_verify_inputs accept_tokens accept_logits accept_shard accept_merge move_rows
-  permute_entries compact_rows compact_state advance'
+kernels='expand stream cluster read_again expand_shard expand_merge build_tree link_tree
+  write_bits write_bytes write_values write_bit_block write_byte_block write_value_block
+  write_verify_inputs accept_tokens accept_lazy accept_rows accept_walk accept_shard accept_merge
+  move_rows permute_entries compact_rows compact_state advance'
 
 # Every kernel that some image has, and every one that an operation needs.
 check() {  # elf|ptx architecture

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 namespace {
@@ -431,6 +432,7 @@ TEST_CASE("accept_greedy and accept_sampled equal the CPU's at the edges of team
     std::int32_t budget;
     index_t vocab;
   };
+  std::size_t turn = 0;
   // Fewer columns than slices, fewer packets than threads; teams of 1, 2, 4 and 8 blocks; one node,
   // and as many as there may be.
   for (extents const e : {extents{1, 0, 1},
@@ -443,12 +445,13 @@ TEST_CASE("accept_greedy and accept_sampled equal the CPU's at the edges of team
                           {1, 1024, 77},
                           {1, 2047, 33}}) {
     for (setting const how : settings) {
+      dtype const type = types[turn++ % std::size(types)];
       round_shape shape;
       shape.batch = e.batch;
       shape.vocab = e.vocab;
       shape.depth = 7;
       shape.budget = e.budget;
-      accept_batch const c = random_batch(random, shape, dtype::bf16, how);
+      accept_batch const c = random_batch(random, shape, type, how);
       CAPTURE(static_cast<int>(how), e.batch, e.budget, e.vocab);
       check_variants(c);
     }

@@ -7,7 +7,7 @@ set -u
 
 usage() {
   cat << 'END'
-usage: tests/gpu_check.sh [--only STAGE[,STAGE]...]... [--build-dir DIR] [-j N]
+usage: tests/gpu_check.sh [--only STAGE[,STAGE]...]... [--build-dir DIR] [-j N] [-t SECONDS]
 
 Builds for this machine's GPU, runs every test of the CUDA backend, then the test cases tagged
 [small] under compute-sanitizer, and prints a table. Fails if a program failed or was skipped.
@@ -16,6 +16,7 @@ Builds for this machine's GPU, runs every test of the CUDA backend, then the tes
   --build-dir DIR  an existing build, which is not configured anew; default: build/gpu, made here.
                    Without stage `build` the programs in DIR/tests are enough.
   -j N             programs that run at once; default 4
+  -t SECONDS       what a program may take; default 470
 END
 }
 
@@ -26,20 +27,20 @@ refuse() {
 }
 
 # Runs one program and leaves "RESULT STAGE NAME CASES SKIPPED SECONDS" in LOGS.
-run_one() {  # logs stage build name program environment...
-  logs=$1 stage=$2 build=$3 name=$4 program=$3/tests/$5
-  shift 5
+run_one() {  # logs limit stage build name program environment...
+  logs=$1 limit=$2 stage=$3 build=$4 name=$5 program=$4/tests/$6
+  shift 6
   log=$logs/$stage.$name.log
   start=$(date +%s)
   code=0
   echo "FAILED $stage $name 0 0 0" > "$logs/$stage.$name.row"  # should this script be stopped
   if [ "$stage" = tests ]; then
-    env "$@" timeout 470 "$program" > "$log" 2>&1 || code=$?
+    env "$@" timeout "$limit" "$program" > "$log" 2>&1 || code=$?
   elif env "$@" "$program" --list-tests '[small]' 2>&1 | grep -q '^0 matching'; then
     echo "none $stage $name 0 0 0" > "$logs/$stage.$name.row"
     return
   else
-    env "$@" timeout 470 compute-sanitizer --tool "$stage" --error-exitcode 99 \
+    env "$@" "DDTREE_KERNEL_LOG=$logs/kernels.$stage" timeout "$limit" compute-sanitizer --tool "$stage" --error-exitcode 99 \
       "$program" '[small]' > "$log" 2>&1 || code=$?
   fi
   cases=$(sed -n 's/^All tests passed.* in \([0-9]*\) test cases\{0,1\}).*/\1/p
@@ -60,11 +61,11 @@ fi
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 all='build tests memcheck racecheck initcheck synccheck'
-stages='' build='' jobs=4
+stages='' build='' jobs=4 limit=470
 while [ $# -gt 0 ]; do
   case $1 in
     --help) usage && exit ;;
-    --only | --build-dir | -j) [ $# -ge 2 ] || refuse "$1 needs a value" ;;
+    --only | --build-dir | -j | -t) [ $# -ge 2 ] || refuse "$1 needs a value" ;;
     *) refuse "unknown argument: $1" ;;
   esac
   case $1 in
@@ -76,10 +77,12 @@ while [ $# -gt 0 ]; do
       ;;
     --build-dir) build=$2 ;;
     -j) jobs=$2 ;;
+    -t) limit=$2 ;;
   esac
   shift 2
 done
 case $jobs in '' | 0* | *[!0-9]*) refuse "-j needs a number from 1" ;; esac
+case $limit in '' | 0* | *[!0-9]*) refuse "-t needs a number from 1" ;; esac
 stages=${stages:-$all}
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || exit
@@ -92,6 +95,19 @@ build_all() {
       -DCMAKE_CUDA_ARCHITECTURES="$capability-real" || return
   fi
   cmake --build "$build" --parallel "$(nproc)"
+}
+
+# The [small] cases have to reach every kernel of the library.
+check_kernels() {
+  [ -e "$build/tests/kernels.txt" ] || return
+  result=passed
+  LC_ALL=C sort -u "$logs/kernels.$stage" | LC_ALL=C comm -13 - "$build/tests/kernels.txt" > "$logs/missing"
+  if [ -s "$logs/missing" ]; then
+    result=FAILED
+    echo "kernels that no [small] case reaches:" && cat "$logs/missing"
+  fi
+  echo "$result $stage (every_kernel) $(wc -l < "$build/tests/kernels.txt") 0 0" \
+    > "$logs/$stage.every_kernel.row"
 }
 
 logs=$(mktemp -d)
@@ -114,8 +130,12 @@ for stage in $all; do
     continue
   fi
   # To xargs a blank at a line's end means that the line goes on.
-  sed 's/ *$//' "$programs" |
-    xargs -L 1 -P "$jobs" sh "$0" --run-one "$logs" "$stage" "$build"
+  sed 's/ *$//' "$programs" > "$logs/programs"
+  grep -v DDTREE_TEST_ALONE "$logs/programs" |
+    xargs -L 1 -P "$jobs" sh "$0" --run-one "$logs" "$limit" "$stage" "$build"
+  grep DDTREE_TEST_ALONE "$logs/programs" |
+    xargs -L 1 sh "$0" --run-one "$logs" "$limit" "$stage" "$build"
+  [ "$stage" = tests ] || check_kernels
   for row in "$logs/$stage".*.row; do
     case $(cat "$row") in FAILED*) echo "-- $row" && tail -n 40 "${row%row}log" ;; esac
   done

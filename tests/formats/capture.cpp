@@ -271,7 +271,7 @@ host_batch batch_of(unsigned seed) {
 }  // namespace
 
 TEST_CASE("every format can be captured and replayed over changed batches",
-          "[formats][contract][cuda]") {
+          "[formats][contract][cuda][small]") {
   if (!has_cuda_device()) DDTREE_SKIP("no CUDA device");
   for (format_call const& call : calls) {
     CAPTURE(call.name);

@@ -155,7 +155,7 @@ void check_plan(ddtree::context const& ctx, host_batch const& h, index_t page_si
 }  // namespace
 
 TEST_CASE("flashinfer: the kernel's bit rule reads the mask of every request",
-          "[formats][flashinfer]") {
+          "[formats][flashinfer][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     for (mask_form const form : {mask_form::packed, mask_form::boolean}) {
       for (query_rows const rows : {query_rows::width, query_rows::nodes}) {
@@ -165,7 +165,8 @@ TEST_CASE("flashinfer: the kernel's bit rule reads the mask of every request",
   });
 }
 
-TEST_CASE("flashinfer: a mask of 70,000 context columns over 1,025 rows", "[formats][flashinfer]") {
+TEST_CASE("flashinfer: a mask of 70,000 context columns over 1,025 rows",
+          "[formats][flashinfer]") {
   for (ddtree::context const& ctx : round_contexts()) {
     random_numbers rng(99);
     host_batch const h = make_batch(rng, {1, 1025, 31, {70000}, false});
@@ -173,7 +174,7 @@ TEST_CASE("flashinfer: a mask of 70,000 context columns over 1,025 rows", "[form
   }
 }
 
-TEST_CASE("flashinfer: nothing is written beyond the buffers", "[formats][flashinfer]") {
+TEST_CASE("flashinfer: nothing is written beyond the buffers", "[formats][flashinfer][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     random_numbers rng(5);
     host_batch const h = make_batch(rng, {4, 9, 3, {5, 0, 40}, false});
@@ -204,7 +205,8 @@ TEST_CASE("flashinfer: nothing is written beyond the buffers", "[formats][flashi
   }
 }
 
-TEST_CASE("flashinfer: a contiguous cache is one page per request", "[formats][flashinfer]") {
+TEST_CASE("flashinfer: a contiguous cache is one page per request",
+          "[formats][flashinfer][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     random_numbers rng(6);
     host_batch const h = make_batch(rng, {4, 9, 3, {5, 0, 40}, false});
@@ -222,7 +224,7 @@ TEST_CASE("flashinfer: a contiguous cache is one page per request", "[formats][f
   }
 }
 
-TEST_CASE("flashinfer: tensors of both orders", "[formats][flashinfer]") {
+TEST_CASE("flashinfer: tensors of both orders", "[formats][flashinfer][small]") {
   using ddtree::formats::kv_extents;
   using ddtree::formats::kv_order;
   kv_extents const extents{5, 16, 3, 8};  // pages, page size, heads, bytes of a row
@@ -241,7 +243,7 @@ TEST_CASE("flashinfer: tensors of both orders", "[formats][flashinfer]") {
 }
 
 TEST_CASE("flashinfer: lengths that no cache has stay within the buffers",
-          "[formats][flashinfer]") {
+          "[formats][flashinfer][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     random_numbers rng(3);
     host_batch const h = make_batch(rng, {40, 65, 7, {5}, false});
@@ -265,7 +267,7 @@ TEST_CASE("flashinfer: lengths that no cache has stay within the buffers",
   }
 }
 
-TEST_CASE("flashinfer: an argument at fault is named", "[formats][flashinfer]") {
+TEST_CASE("flashinfer: an argument at fault is named", "[formats][flashinfer][small]") {
   auto const ctx = ddtree::context::cpu();
   random_numbers rng(1);
   host_batch const h = make_batch(rng, {2, 33, 3, {4}, false});

@@ -177,7 +177,8 @@ void check_commit(host_batch const& h, int per_request, host_arrays const& a,
 
 }  // namespace
 
-TEST_CASE("llama_cpp: sequences and positions make the ancestor mask", "[formats][llama_cpp]") {
+TEST_CASE("llama_cpp: sequences and positions make the ancestor mask",
+          "[formats][llama_cpp][small]") {
   if (tested_backend() == ddtree::backend_kind::cuda) DDTREE_SKIP("of host memory alone");
   unsigned seed = 0;
   for (batch_recipe recipe : recipes()) {
@@ -190,7 +191,7 @@ TEST_CASE("llama_cpp: sequences and positions make the ancestor mask", "[formats
   }
 }
 
-TEST_CASE("llama_cpp: a tree of 1,025 nodes is cut to 256 leaves", "[formats][llama_cpp]") {
+TEST_CASE("llama_cpp: a tree of 1,025 nodes is cut to 256 leaves", "[formats][llama_cpp][small]") {
   if (tested_backend() == ddtree::backend_kind::cuda) DDTREE_SKIP("of host memory alone");
   random_numbers rng(3);
   host_batch h = make_batch(rng, {1, 1025, 31, {70000}, false});
@@ -199,7 +200,8 @@ TEST_CASE("llama_cpp: a tree of 1,025 nodes is cut to 256 leaves", "[formats][ll
   check_batch(h, 256);
 }
 
-TEST_CASE("llama_cpp: the winner holds the context and the accepted path", "[formats][llama_cpp]") {
+TEST_CASE("llama_cpp: the winner holds the context and the accepted path",
+          "[formats][llama_cpp][small]") {
   if (tested_backend() == ddtree::backend_kind::cuda) DDTREE_SKIP("of host memory alone");
   auto const ctx = context::cpu();
   for (unsigned seed = 0; seed < 60; ++seed) {
@@ -240,7 +242,7 @@ TEST_CASE("llama_cpp: the winner holds the context and the accepted path", "[for
   }
 }
 
-TEST_CASE("llama_cpp: ggml's attention mask", "[formats][llama_cpp]") {
+TEST_CASE("llama_cpp: ggml's attention mask", "[formats][llama_cpp][small]") {
   CHECK(llama_cpp::padded_cells(1, false) == 32);
   CHECK(llama_cpp::padded_cells(257, true) == 512);
   for (context const& ctx : round_contexts()) {
@@ -277,7 +279,8 @@ TEST_CASE("llama_cpp: ggml's attention mask", "[formats][llama_cpp]") {
   }
 }
 
-TEST_CASE("llama_cpp: a round's tree is one piece that can be copied", "[formats][llama_cpp]") {
+TEST_CASE("llama_cpp: a round's tree is one piece that can be copied",
+          "[formats][llama_cpp][small]") {
   if (tested_backend() == ddtree::backend_kind::cuda) DDTREE_SKIP("of host memory alone");
   auto const ctx = context::cpu();
   random_numbers rng(4);
@@ -302,7 +305,7 @@ TEST_CASE("llama_cpp: a round's tree is one piece that can be copied", "[formats
 }
 
 TEST_CASE("llama_cpp: trees and paths that are none stay within the arrays",
-          "[formats][llama_cpp]") {
+          "[formats][llama_cpp][small]") {
   if (tested_backend() == ddtree::backend_kind::cuda) DDTREE_SKIP("of host memory alone");
   auto const ctx = context::cpu();
   for (unsigned seed = 0; seed < 50; ++seed) {
@@ -324,7 +327,7 @@ TEST_CASE("llama_cpp: trees and paths that are none stay within the arrays",
   }
 }
 
-TEST_CASE("llama_cpp: an argument at fault is named", "[formats][llama_cpp]") {
+TEST_CASE("llama_cpp: an argument at fault is named", "[formats][llama_cpp][small]") {
   if (tested_backend() == ddtree::backend_kind::cuda) DDTREE_SKIP("of host memory alone");
   auto const ctx = context::cpu();
   random_numbers rng(1);

@@ -205,7 +205,7 @@ greedy_result verify_tree_greedy(std::size_t b, std::size_t width, id_list const
 
 }  // namespace
 
-TEST_CASE("sglang: the flat mask in its three forms", "[formats][sglang]") {
+TEST_CASE("sglang: the flat mask in its three forms", "[formats][sglang][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     check_flat_mask(ctx, h, tree_mask::full, false, 3);
     check_flat_mask(ctx, h, tree_mask::full, true, 16);
@@ -221,7 +221,7 @@ TEST_CASE("sglang: a mask of 70,000 context columns over 1,025 rows", "[formats]
   }
 }
 
-TEST_CASE("sglang: the mask ends with its buffer", "[formats][sglang]") {
+TEST_CASE("sglang: the mask ends with its buffer", "[formats][sglang][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     random_numbers rng(5);
     host_batch const h = make_batch(rng, {4, 9, 3, {5, 0, 40}, false});
@@ -247,7 +247,7 @@ TEST_CASE("sglang: the mask ends with its buffer", "[formats][sglang]") {
   }
 }
 
-TEST_CASE("sglang: the bit-packed mask has 1, 2 or 4 bytes a row", "[formats][sglang]") {
+TEST_CASE("sglang: the bit-packed mask has 1, 2 or 4 bytes a row", "[formats][sglang][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     if (h.width() <= 8) {
       check_packed_mask<std::uint8_t>(ctx, h);
@@ -259,7 +259,7 @@ TEST_CASE("sglang: the bit-packed mask has 1, 2 or 4 bytes a row", "[formats][sg
   });
 }
 
-TEST_CASE("sglang: the arrays of a verify batch", "[formats][sglang]") {
+TEST_CASE("sglang: the arrays of a verify batch", "[formats][sglang][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     for (dtype const type : {dtype::i32, dtype::i64}) {
       index_t const stride = h.shape.width() + (type == dtype::i32 ? 5 : 0);
@@ -273,7 +273,7 @@ TEST_CASE("sglang: the arrays of a verify batch", "[formats][sglang]") {
   });
 }
 
-TEST_CASE("sglang: slots that make a decode kernel a tree kernel", "[formats][sglang]") {
+TEST_CASE("sglang: slots that make a decode kernel a tree kernel", "[formats][sglang][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     check_slots(ctx, h, h.shape.width());
     check_slots(ctx, h, std::min<index_t>(h.shape.depth + 1, h.shape.width()));
@@ -344,7 +344,7 @@ TEST_CASE("sglang: its greedy walk over the arrays gives accept_tokens' path",
 }
 
 TEST_CASE("sglang: an acceptance, its slot moves and the slots that it frees",
-          "[formats][sglang]") {
+          "[formats][sglang][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     for (index_t const page_size : {1, 4, 16}) {
       CAPTURE(page_size);
@@ -411,7 +411,7 @@ TEST_CASE("sglang: an acceptance, its slot moves and the slots that it frees",
   });
 }
 
-TEST_CASE("sglang: results that make no path are held to one", "[formats][sglang]") {
+TEST_CASE("sglang: results that make no path are held to one", "[formats][sglang][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     ddtree::round_shape shape;
     shape.batch = 5;
@@ -444,7 +444,7 @@ TEST_CASE("sglang: results that make no path are held to one", "[formats][sglang
   }
 }
 
-TEST_CASE("sglang: lengths that no cache has stay within the buffers", "[formats][sglang]") {
+TEST_CASE("sglang: lengths that no cache has stay within the buffers", "[formats][sglang][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     random_numbers rng(3);
     host_batch const h = make_batch(rng, {40, 65, 7, {5}, false});
@@ -465,7 +465,8 @@ TEST_CASE("sglang: lengths that no cache has stay within the buffers", "[formats
   }
 }
 
-TEST_CASE("sglang: trees and paths that are none stay within the arrays", "[formats][sglang]") {
+TEST_CASE("sglang: trees and paths that are none stay within the arrays",
+          "[formats][sglang][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     for (unsigned seed = 0; seed < 20; ++seed) {
       random_numbers rng(seed);
@@ -497,7 +498,7 @@ TEST_CASE("sglang: trees and paths that are none stay within the arrays", "[form
   }
 }
 
-TEST_CASE("sglang: an argument at fault is named", "[formats][sglang]") {
+TEST_CASE("sglang: an argument at fault is named", "[formats][sglang][small]") {
   auto const ctx = ddtree::context::cpu();
   random_numbers rng(1);
   host_batch const h = make_batch(rng, {2, 33, 3, {4}, false});
@@ -539,7 +540,7 @@ TEST_CASE("sglang: an argument at fault is named", "[formats][sglang]") {
   CHECK(s.code == errc::invalid_argument);
 }
 
-TEST_CASE("sglang: an empty batch writes the totals alone", "[formats][sglang]") {
+TEST_CASE("sglang: an empty batch writes the totals alone", "[formats][sglang][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     ddtree::round_shape shape;
     shape.batch = 0;

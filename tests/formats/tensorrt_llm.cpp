@@ -119,21 +119,21 @@ id_list expected_paths(host_batch const& h, std::size_t stride) {
 }  // namespace
 
 TEST_CASE("tensorrt_llm: packed words say what each row sees, padded and dense",
-          "[formats][tensorrt_llm]") {
+          "[formats][tensorrt_llm][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     check_mask(ctx, h, query_rows::nodes);
     check_mask(ctx, h, query_rows::width);
   });
 }
 
-TEST_CASE("tensorrt_llm: the arrays of its nodes", "[formats][tensorrt_llm]") {
+TEST_CASE("tensorrt_llm: the arrays of its nodes", "[formats][tensorrt_llm][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     check_nodes(ctx, h, dtype::i32);
     check_nodes(ctx, h, dtype::i64);
   });
 }
 
-TEST_CASE("tensorrt_llm: a path for every leaf", "[formats][tensorrt_llm]") {
+TEST_CASE("tensorrt_llm: a path for every leaf", "[formats][tensorrt_llm][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     for (int const more : {0, 3}) {
       index_t const stride = h.shape.depth + 1 + more;
@@ -148,7 +148,8 @@ TEST_CASE("tensorrt_llm: a path for every leaf", "[formats][tensorrt_llm]") {
   });
 }
 
-TEST_CASE("tensorrt_llm: an acceptance in both conventions, and back", "[formats][tensorrt_llm]") {
+TEST_CASE("tensorrt_llm: an acceptance in both conventions, and back",
+          "[formats][tensorrt_llm][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     for (dtype const type : {dtype::i32, dtype::i64}) {
       std::size_t const more = type == dtype::i64 ? 3 : 0;
@@ -205,7 +206,7 @@ TEST_CASE("tensorrt_llm: an acceptance in both conventions, and back", "[formats
 }
 
 TEST_CASE("tensorrt_llm: its KV update and compact_kv move the same rows",
-          "[formats][tensorrt_llm]") {
+          "[formats][tensorrt_llm][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     random_numbers rng(31);
     host_batch h = make_batch(rng, {5, 33, 7, {0, 5, 60}, true});
@@ -263,7 +264,7 @@ TEST_CASE("tensorrt_llm: its KV update and compact_kv move the same rows",
 }
 
 TEST_CASE("tensorrt_llm: trees and paths that are none stay within the arrays",
-          "[formats][tensorrt_llm]") {
+          "[formats][tensorrt_llm][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     for (unsigned seed = 0; seed < 20; ++seed) {
       random_numbers rng(seed);
@@ -291,7 +292,7 @@ TEST_CASE("tensorrt_llm: trees and paths that are none stay within the arrays",
   }
 }
 
-TEST_CASE("tensorrt_llm: an argument at fault is named", "[formats][tensorrt_llm]") {
+TEST_CASE("tensorrt_llm: an argument at fault is named", "[formats][tensorrt_llm][small]") {
   auto const ctx = ddtree::context::cpu();
   random_numbers rng(1);
   host_batch const h = make_batch(rng, {2, 33, 3, {4}, false});

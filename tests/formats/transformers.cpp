@@ -52,7 +52,7 @@ void check_masks(ddtree::context const& ctx, host_batch const& h, std::int64_t k
 
 }  // namespace
 
-TEST_CASE("transformers: 4-D masks of a static cache", "[formats][transformers]") {
+TEST_CASE("transformers: 4-D masks of a static cache", "[formats][transformers][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     std::int64_t const longest = *std::max_element(h.cache_len.begin(), h.cache_len.end());
     if (longest > 1000) {
@@ -63,7 +63,7 @@ TEST_CASE("transformers: 4-D masks of a static cache", "[formats][transformers]"
   });
 }
 
-TEST_CASE("transformers: 4-D masks of a dynamic cache", "[formats][transformers]") {
+TEST_CASE("transformers: 4-D masks of a dynamic cache", "[formats][transformers][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     for (std::int64_t const length : {0, 1, 37}) {
       random_numbers rng(static_cast<unsigned>(length));
@@ -75,7 +75,7 @@ TEST_CASE("transformers: 4-D masks of a dynamic cache", "[formats][transformers]
   }
 }
 
-TEST_CASE("transformers: position_ids and cache_position", "[formats][transformers]") {
+TEST_CASE("transformers: position_ids and cache_position", "[formats][transformers][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     random_numbers rng(2);
     host_batch const h = make_batch(rng, {1, 33, 7, {70000}, false});
@@ -93,7 +93,7 @@ TEST_CASE("transformers: position_ids and cache_position", "[formats][transforme
 }
 
 TEST_CASE("transformers: compaction of static, dynamic and cropped caches",
-          "[formats][transformers]") {
+          "[formats][transformers][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     for (std::size_t const spare : {std::size_t{0}, std::size_t{9}}) {
       CAPTURE(spare);

@@ -90,7 +90,7 @@ void check_rows(ddtree::context const& ctx, host_batch const& h, query_rows rows
 
 }  // namespace
 
-TEST_CASE("vllm: the packed rows of a verify step", "[formats][vllm]") {
+TEST_CASE("vllm: the packed rows of a verify step", "[formats][vllm][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     auto const all = sized(h.shape.batch * h.shape.width());
     check_rows(ctx, h, query_rows::nodes, padding_slot::minus_one, all);
@@ -102,7 +102,7 @@ TEST_CASE("vllm: the packed rows of a verify step", "[formats][vllm]") {
   });
 }
 
-TEST_CASE("vllm: row offsets are sums of the node counts before", "[formats][vllm]") {
+TEST_CASE("vllm: row offsets are sums of the node counts before", "[formats][vllm][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     device_batch d(ctx, h);
     id_array offset(ctx, dtype::i64, h.tree.size());
@@ -118,7 +118,7 @@ TEST_CASE("vllm: row offsets are sums of the node counts before", "[formats][vll
   });
 }
 
-TEST_CASE("vllm: qq_bias is the additive mask of the tree", "[formats][vllm]") {
+TEST_CASE("vllm: qq_bias is the additive mask of the tree", "[formats][vllm][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     device_batch d(ctx, h);
     auto const n = sized(h.shape.width());
@@ -146,7 +146,7 @@ TEST_CASE("vllm: qq_bias is the additive mask of the tree", "[formats][vllm]") {
   });
 }
 
-TEST_CASE("vllm: what its sampler would have put out", "[formats][vllm]") {
+TEST_CASE("vllm: what its sampler would have put out", "[formats][vllm][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     for (std::size_t const more : {std::size_t{0}, std::size_t{4}}) {
       std::size_t const columns = sized(h.shape.depth) + 1 + more;
@@ -196,7 +196,7 @@ TEST_CASE("vllm: what its sampler would have put out", "[formats][vllm]") {
   });
 }
 
-TEST_CASE("vllm: compaction of its block tables in three layouts", "[formats][vllm]") {
+TEST_CASE("vllm: compaction of its block tables in three layouts", "[formats][vllm][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     for (kv_order const order : {kv_order::nhd, kv_order::hnd}) {
       for (auto const layout :
@@ -256,7 +256,7 @@ TEST_CASE("vllm: compaction of its block tables in three layouts", "[formats][vl
   }
 }
 
-TEST_CASE("vllm: trees and paths that are none stay within the arrays", "[formats][vllm]") {
+TEST_CASE("vllm: trees and paths that are none stay within the arrays", "[formats][vllm][small]") {
   for (ddtree::context const& ctx : round_contexts()) {
     for (unsigned seed = 0; seed < 20; ++seed) {
       random_numbers rng(seed);
@@ -283,7 +283,7 @@ TEST_CASE("vllm: trees and paths that are none stay within the arrays", "[format
   }
 }
 
-TEST_CASE("vllm: an argument at fault is named", "[formats][vllm]") {
+TEST_CASE("vllm: an argument at fault is named", "[formats][vllm][small]") {
   auto const ctx = ddtree::context::cpu();
   random_numbers rng(1);
   host_batch const h = make_batch(rng, {2, 33, 3, {4}, false});

@@ -29,7 +29,8 @@ struct traversal {
 
 }  // namespace
 
-TEST_CASE("xgrammar: its traversal meets every node under its own path", "[formats][xgrammar]") {
+TEST_CASE("xgrammar: its traversal meets every node under its own path",
+          "[formats][xgrammar][small]") {
   for_each_batch([](ddtree::context const& ctx, host_batch const& h) {
     device_batch d(ctx, h);
     auto const width = sized(h.shape.width()), nodes = h.tree.size() * width;
@@ -54,7 +55,7 @@ TEST_CASE("xgrammar: its traversal meets every node under its own path", "[forma
   });
 }
 
-TEST_CASE("xgrammar: an argument at fault is named", "[formats][xgrammar]") {
+TEST_CASE("xgrammar: an argument at fault is named", "[formats][xgrammar][small]") {
   auto const ctx = ddtree::context::cpu();
   random_numbers rng(1);
   host_batch const h = make_batch(rng, {2, 33, 3, {4}, false});
