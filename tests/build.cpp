@@ -201,7 +201,7 @@ TEST_CASE("build_tree where all prefixes weigh the same, and where half of them 
 
 TEST_CASE("build_tree for more requests than a GPU has multiprocessors", "[build][small]") {
   random_numbers rng(5);
-  auto const shape = make_shape(7, 16, 20);
+  auto const shape = make_shape(7, 16, GENERATE(20, 70));
   std::vector<std::optional<build_input>> rows;
   for (int b = 0; b < 301; ++b) rows.push_back(make_input(rng, rng.any_of(row_kinds), shape));
   check_everywhere(batch_of(shape, rows));

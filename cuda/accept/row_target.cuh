@@ -143,6 +143,12 @@ __device__ rules::target_token find_target(support::accept_logits_call const& ca
     }
   }
   found = combine_parts<Memory::samples>(blocks.exchange(found, memory.row.parts), blocks.blocks());
+  // Before the next exchange, after which a block that is ahead may write the sums of its next row.
+  rules::exp_sum sum;
+  if (kind != rules::log_prob_kind::none) {
+    sum = sums[0];
+    for (int slice = 1; slice < row_slices; ++slice) sum = rules::merge(sum, sums[slice]);
+  }
 
   rules::target_token target;
   target.can_match = found.best.candidate != 0;
@@ -155,8 +161,6 @@ __device__ rules::target_token find_target(support::accept_logits_call const& ca
   }
   if (found.best.met_nan != 0) target.flags = flag::target_nan;
   if (kind != rules::log_prob_kind::none) {
-    rules::exp_sum sum = sums[0];
-    for (int slice = 1; slice < row_slices; ++slice) sum = rules::merge(sum, sums[slice]);
     target.log_prob = rules::log_prob_of(row.logit_of(target.token, rule.r, kind), sum);
   }
   return target;

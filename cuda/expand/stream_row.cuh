@@ -195,6 +195,7 @@ __device__ void choose_threshold(float const (&group)[2], int wanted, float& thr
 template <class Type, class Room>
 __device__ void collect_keys(uint4 const* row, packet_notes const& notes, float threshold,
                              bin_scale<Room::bins> const& bin_of, stream_memory<Room>& memory) {
+  __syncwarp();  // each lane reads what others noted
   std::uint32_t const noted = notes.count < notes.capacity ? notes.count : notes.capacity;
   if (noted < notes.count && lane_index() == 0) memory.overflow = 1;
   for (std::uint32_t i = static_cast<std::uint32_t>(lane_index()); i < noted; i += 32) {
