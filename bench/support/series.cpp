@@ -134,11 +134,11 @@ ddtree::context context_for(backend_kind backend, char const* variant) {
   return ctx;
 }
 
-bool is_chosen(ddtree::operation op, ddtree::variant_info const& v, ddtree::round_shape const& s) {
-  if (v.backend == backend_kind::cuda && !gpu::available()) return false;
-  auto const ctx = v.backend == backend_kind::cpu ? ddtree::context::cpu() : gpu::context();
-  char const* const chosen = ddtree::selected(ctx, op, s);
-  return chosen != nullptr && std::string(chosen) == v.name;
+/// The variant that would run, "" where none would.
+std::string runs(ddtree::context const& ctx, ddtree::operation op,
+                 ddtree::round_shape const& shape) {
+  char const* const name = ddtree::selected(ctx, op, shape);
+  return name == nullptr ? "" : name;
 }
 
 std::vector<ddtree::variant_info> variants_of(ddtree::operation op) {
@@ -159,9 +159,12 @@ void add(ddtree::operation op, benchmark_case const& c) {
   static std::deque<std::string> texts;  // with_variant keeps the pointer
   std::string const name = ddtree::name(op);
   for (ddtree::variant_info const& v : variants_of(op)) {
+    if (v.backend == backend_kind::cuda && !gpu::available()) continue;
     texts.push_back(name + "=" + v.name);
-    enter({name + "/" + v.name + "/" + c.name, context_for(v.backend, texts.back().c_str()), c,
-           is_chosen(op, v, c.shape)});
+    series s{name + "/" + v.name + "/" + c.name, context_for(v.backend, texts.back().c_str()), c};
+    if (runs(context_of(s), op, c.shape) != v.name) continue;  // it cannot run this shape
+    s.chosen = runs(context_of(s).with_variant(nullptr), op, c.shape) == v.name;
+    enter(s);
   }
 }
 
