@@ -120,8 +120,8 @@ work make_tokens(scene& s, accept_case const& c) {
 
 void series(place where, accept_case const& c) {
   auto const op = c.how.temperature == 0.0f ? operation::accept_greedy : operation::accept_sampled;
-  add(op,
-      {where, c.name(), c.shape, c.visited_bytes(), [c](scene& s) { return make_logits(s, c); }});
+  add(op, {where, c.name(), c.shape, c.visited_bytes(), [c](scene& s) { return make_logits(s, c); },
+           static_cast<double>(c.rows()) * c.row_bytes()});
 }
 
 ddtree::round_shape shape_of(index_t batch, std::int32_t budget) {
@@ -154,6 +154,7 @@ void on_gpu() {
   series(place::gpu, {shape_of(1, 64), {}, logit_kind::normal, true});
   series(place::gpu, {shape_of(1, 1024), {}});
   series(place::gpu, {shape_of(64, 256), {}});
+  series(place::gpu, {shape_of(256, 256), {}});
 }
 
 }  // namespace

@@ -121,8 +121,10 @@ work make(scene& s, round_case const& c) {
 
 void series(place where, round_case const& c) {
   auto const bytes = c.bytes();
-  add_composite("round", {where, c.name(), c.shape, bytes.read + bytes.written,
-                          [c](scene& s) { return make(s, c); }});
+  add_composite(
+      "round",
+      {where, c.name(), c.shape, bytes.read + bytes.written, [c](scene& s) { return make(s, c); },
+       static_cast<double>(c.shape.batch * (c.shape.depth + c.shape.width())) * c.logit_bytes()});
 }
 
 ddtree::round_shape shape_of(index_t batch, std::int32_t budget) {

@@ -123,7 +123,7 @@ void enter(series const& s) {
   if (copies <= most_copies) enter_on_gpu(s, static_cast<int>(copies), true);
   if (bytes < small_bytes) {
     enter_on_gpu(s, turns, false);
-  } else if (bytes < static_cast<double>(gpu::l2_bytes()) / 2) {
+  } else if (std::max(bytes, s.c.held_bytes) < static_cast<double>(gpu::l2_bytes()) / 2) {
     enter_on_gpu(s, 1, false);
   }
 }

@@ -35,6 +35,8 @@ struct benchmark_case {
   /// ("cold"), where that needs not too many, and one that stays in the L2 cache ("hot").
   double copy_bytes = 0;
   std::function<work(scene&)> make;
+  /// What a copy holds, where that is more: some variants read it all.
+  double held_bytes = 0;
 };
 
 /// Adds a series for each variant of the operation.
