@@ -1,87 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// expand, and what it is measured against: a log-softmax of every row, then std::partial_sort.
+// expand, and what it is measured against on the CPU: a log-softmax of every row, then
+// std::partial_sort.
 #include "ddtree/expand.hpp"
 
-#include <benchmark/benchmark.h>
+#include "cases.hpp"
+#include "support/expand_case.hpp"
+#include "support/series.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <numeric>
-#include <random>
+#include <string>
 #include <vector>
+
+namespace bench {
 
 namespace {
 
-constexpr ddtree::index_t vocab = 151936;
-constexpr std::int32_t rows = 15;
-
-/// Logits of all rows, N(0, 2.5).
-std::vector<float> const& draft_logits() {
-  static std::vector<float> const logits = [] {
-    std::mt19937 engine(20260113);
-    std::normal_distribution<float> normal(0.0f, 2.5f);
-    std::vector<float> x(static_cast<std::size_t>(rows * vocab));
-    for (float& value : x) value = normal(engine);
-    return x;
-  }();
-  return logits;
-}
-
-/// The same as bf16, cut off.
-std::vector<std::uint16_t> draft_logits_bf16() {
-  std::vector<std::uint16_t> x;
-  for (float const value : draft_logits()) {
-    x.push_back(static_cast<std::uint16_t>(__builtin_bit_cast(std::uint32_t, value) >> 16));
-  }
-  return x;
-}
-
-void count(benchmark::State& state, std::size_t element_bytes) {
-  auto const elements = state.iterations() * rows * vocab;
-  state.SetItemsProcessed(elements);
-  state.SetBytesProcessed(elements * static_cast<std::int64_t>(element_bytes));
-}
-
-void run_expand(benchmark::State& state, void const* logits, ddtree::dtype type) {
-  ddtree::round_shape const shape{
-      .vocab = vocab, .depth = rows, .top_k = static_cast<std::int32_t>(state.range(0))};
-  auto const ctx = ddtree::context::cpu();
-  std::vector<unsigned char> memory(ddtree::expand_workspace_bytes(ctx, shape));
-  std::vector<ddtree::token_t> token(static_cast<std::size_t>(rows * shape.top_k));
-  std::vector<float> log_prob(token.size());
-  std::uint32_t flags = 0;
-  for (auto _ : state) {
-    auto const s =
-        ddtree::expand(ctx, shape, {}, {logits, type}, {token.data(), log_prob.data(), &flags},
-                       {memory.data(), memory.size()});
-    if (!s) return state.SkipWithError(s.message);
-    benchmark::DoNotOptimize(log_prob.data());
-    benchmark::ClobberMemory();
-  }
-  count(state, type == ddtree::dtype::f32 ? 4 : 2);
-}
-
-void expand_f32(benchmark::State& state) {
-  run_expand(state, draft_logits().data(), ddtree::dtype::f32);
-}
-
-void expand_bf16(benchmark::State& state) {
-  auto const logits = draft_logits_bf16();
-  run_expand(state, logits.data(), ddtree::dtype::bf16);
-}
+using ddtree::dtype;
+using ddtree::index_t;
+using ddtree::operation;
 
 /// One row the plain way: maximum, sum of exponentials, log-probs, and the best k ids.
 void log_softmax_top_k(float const* x, std::int64_t k, std::vector<float>& log_prob,
                        std::vector<std::int32_t>& ids) {
-  float max = x[0];
-  for (ddtree::index_t i = 1; i < vocab; ++i) max = std::max(max, x[i]);
+  std::size_t const n = ids.size();
+  float const max = *std::max_element(x, x + n);
   float sum = 0.0f;
-  for (ddtree::index_t i = 0; i < vocab; ++i) sum += std::exp(x[i] - max);
+  for (std::size_t i = 0; i < n; ++i) sum += std::exp(x[i] - max);
   float const lse = max + std::log(sum);
-  for (std::size_t i = 0; i < log_prob.size(); ++i) log_prob[i] = x[i] - lse;
+  for (std::size_t i = 0; i < n; ++i) log_prob[i] = x[i] - lse;
   std::iota(ids.begin(), ids.end(), 0);
   auto const value = [&](std::int32_t id) { return log_prob[static_cast<std::size_t>(id)]; };
   std::partial_sort(ids.begin(), ids.begin() + k, ids.end(), [&](std::int32_t a, std::int32_t b) {
@@ -89,35 +37,71 @@ void log_softmax_top_k(float const* x, std::int64_t k, std::vector<float>& log_p
   });
 }
 
-void baseline(benchmark::State& state) {
-  std::vector<float> log_prob(static_cast<std::size_t>(vocab));
+work baseline(scene& s, expand_case const& c) {
+  auto const* const logits = static_cast<float const*>(c.draft_logits(s, 0));
+  std::vector<float> log_prob(sized(c.shape.vocab));
   std::vector<std::int32_t> ids(log_prob.size());
-  for (auto _ : state) {
-    for (ddtree::index_t row = 0; row < rows; ++row) {
-      log_softmax_top_k(draft_logits().data() + row * vocab, state.range(0), log_prob, ids);
-      benchmark::DoNotOptimize(log_prob.data());
-      benchmark::DoNotOptimize(ids.data());
-      benchmark::ClobberMemory();
+  return {c.bytes(), [=](int) mutable {
+            for (index_t row = 0; row < c.rows(); ++row) {
+              log_softmax_top_k(logits + row * c.shape.vocab, c.shape.top_k, log_prob, ids);
+            }
+            return ddtree::status();
+          }};
+}
+
+work make(scene& s, expand_case const& c) {
+  std::vector<void const*> drafts;
+  for (int i = 0; i < s.copies; ++i) drafts.push_back(c.draft_logits(s, i));
+  auto const out = c.outputs(s);
+  auto const scratch = s.scratch(ddtree::expand_workspace_bytes(s.ctx, c.shape));
+  return {c.bytes(), [=, ctx = s.ctx](int copy) {
+            return ddtree::expand(ctx, c.shape, {}, {drafts[sized(copy)], c.type}, out, scratch);
+          }};
+}
+
+void series(place where, expand_case const& c) {
+  add(operation::expand, c.with(where, [c](scene& s) { return make(s, c); }));
+#if defined(DDTREE_BENCH_PEERS)
+  // A sort of more rows takes seconds.
+  if (where == place::gpu && c.kind == logit_kind::normal && c.rows() <= 960) {
+    add_peer(operation::expand, "cub", ddtree::backend_kind::cuda,
+             c.with(where, [c](scene& s) { return cub_expand(s, c); }));
+  }
+#endif
+}
+
+void on_cpu() {
+  for (std::int32_t const k : {64, 1, 1024}) {
+    expand_case const c(15, k, dtype::f32);
+    series(place::cpu, c);
+    add_peer(operation::expand, "baseline_log_softmax_partial_sort", ddtree::backend_kind::cpu,
+             c.with(place::cpu, [c](scene& s) { return baseline(s, c); }));
+  }
+  for (std::int32_t const k : {64, 1, 1024}) series(place::cpu, expand_case(15, k));
+}
+
+void on_gpu() {
+  for (index_t const rows : {15, 65, 240, 960, 3840}) series(place::gpu, expand_case(rows, 64));
+  series(place::gpu, expand_case(240, 64, dtype::f32, 262144));
+  for (index_t const rows : {15, 240, 960}) {
+    for (std::int32_t const k : {16, 256, 1024}) series(place::gpu, expand_case(rows, k));
+  }
+  for (index_t const rows : {15, 960}) {
+    for (logit_kind const kind :
+         {logit_kind::peaked, logit_kind::integers, logit_kind::equal, logit_kind::ascending,
+          logit_kind::descending, logit_kind::one_hot, logit_kind::stripe}) {
+      expand_case c(rows, 64);
+      c.kind = kind;
+      series(place::gpu, c);
     }
   }
-  count(state, 4);
 }
-
-/// Google Benchmark adds the k.
-void series(char const* name, void (*body)(benchmark::State&)) {
-  benchmark::RegisterBenchmark(name, body)
-      ->ArgName("k")
-      ->Arg(64)
-      ->Arg(1)
-      ->Arg(1024)
-      ->Unit(benchmark::kMillisecond);
-}
-
-bool const registered = [] {
-  series("expand/cpu/dtype:f32/rows:15/vocab:151936", expand_f32);
-  series("expand/baseline_log_softmax_partial_sort/dtype:f32/rows:15/vocab:151936", baseline);
-  series("expand/cpu/dtype:bf16/rows:15/vocab:151936", expand_bf16);
-  return true;
-}();
 
 }  // namespace
+
+void add_expand_cases() {
+  on_cpu();
+  on_gpu();
+}
+
+}  // namespace bench

@@ -1,135 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
-// write_mask and write_verify_inputs over random trees.
+// write_mask and write_verify_inputs over trees of peaked candidates, into buffers that take turns.
 #include "ddtree/mask.hpp"
 
-#include <benchmark/benchmark.h>
+#include "cases.hpp"
+#include "support/names.hpp"
+#include "support/series.hpp"
+#include "support/trees.hpp"
 
-#include <algorithm>
-#include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
+namespace bench {
+
 namespace {
 
+using ddtree::dtype;
+using ddtree::index_t;
 using ddtree::mask_columns;
 using ddtree::mask_kind;
 
-std::size_t sized(ddtree::index_t n) { return static_cast<std::size_t>(n); }
+constexpr index_t context_columns = 4096;
+constexpr std::int32_t context_length = 3001;
 
-/// Trees whose nodes hang from one of the 40 rows before them, at most 15 deep.
-struct trees {
-  explicit trees(ddtree::round_shape const& s)
-      : token(sized(s.batch * s.width()), 1),
-        depth(token.size(), 0),
-        ancestors(token.size() * sized(s.words()), 0),
-        num_nodes(sized(s.batch), s.budget + 1) {
-    std::mt19937 engine(20260113);
-    auto const width = sized(s.width());
-    auto const words = sized(s.words());
-    for (std::size_t at = 0; at < token.size(); ++at) {
-      std::size_t const i = at % width;
-      std::size_t parent = at;
-      if (i > 0) parent -= 1 + engine() % std::min<std::size_t>(i, 40);
-      if (i > 0 && depth[parent] == 15) parent = at - i;
-      if (i > 0) depth[at] = depth[parent] + 1;
-      for (std::size_t w = 0; w < words; ++w) {
-        ancestors[at * words + w] = ancestors[parent * words + w];
-      }
-      ancestors[at * words + i / 32] |= 1u << (i % 32);
-    }
+struct mask_case {
+  ddtree::round_shape shape;
+  char const* type_name;
+  mask_kind kind;
+  dtype type;
+  mask_columns region;
+
+  bool is_tree() const { return region == mask_columns::tree; }
+  index_t columns() const { return is_tree() ? shape.width() : context_columns; }
+  double bytes_of_columns(index_t n) const {
+    if (kind == mask_kind::bits) return static_cast<double>((n + 31) / 32 * 4);
+    return static_cast<double>(kind == mask_kind::boolean ? n : 2 * n);
   }
-
-  ddtree::draft_tree view() {
-    ddtree::draft_tree t;
-    t.token = token.data();
-    t.depth = depth.data();
-    t.ancestors = ancestors.data();
-    t.num_nodes = num_nodes.data();
-    return t;
+  double rows() const { return static_cast<double>(shape.batch * shape.width()); }
+  double buffer_bytes() const { return rows() * bytes_of_columns(columns()); }
+  /// `recent` rewrites the tree's columns and as many before them.
+  traffic bytes() const {
+    double const row = bytes_of_columns(is_tree() ? shape.width() : 2 * shape.width());
+    return {rows() * static_cast<double>(shape.words()) * 4, rows() * row};
   }
-
-  std::vector<ddtree::token_t> token;
-  std::vector<std::int32_t> depth;
-  std::vector<std::uint32_t> ancestors;
-  std::vector<std::int32_t> num_nodes;
+  std::string name() const {
+    return std::string("mask:") + type_name + (is_tree() ? "/columns:tree/" : "/columns:recent/") +
+           labels({{"batch", shape.batch}, {"width", shape.width()}});
+  }
 };
 
-ddtree::round_shape shape_of(benchmark::State const& state) {
-  return {.batch = state.range(0),
-          .vocab = 1000,
-          .budget = static_cast<std::int32_t>(state.range(1) - 1)};
+work make_mask(scene& s, mask_case const& c) {
+  std::vector<ddtree::draft_tree> trees;
+  std::vector<ddtree::mask_view> outs;
+  for (int i = 0; i < s.copies; ++i) {
+    trees.push_back(draw_trees(s, c.shape));
+    ddtree::mask_view out;
+    out.kind = c.kind;
+    out.type = c.type;
+    out.region = c.region;
+    out.columns = c.is_tree() ? 0 : c.columns();
+    out.data = s.bytes(static_cast<std::size_t>(c.buffer_bytes()));
+    outs.push_back(out);
+  }
+  auto* const cache_len = s.filled<std::int32_t>(c.shape.batch, context_length);
+  return {c.bytes(), [=, ctx = s.ctx](int copy) {
+            return ddtree::write_mask(ctx, c.shape, {cache_len}, trees[sized(copy)],
+                                      outs[sized(copy)]);
+          }};
 }
 
-void write_mask(benchmark::State& state, mask_kind kind, ddtree::dtype type, mask_columns region) {
-  auto const shape = shape_of(state);
-  auto const ctx = ddtree::context::cpu();
-  trees tree(shape);
-  std::vector<std::int32_t> const cache_len(sized(shape.batch), 3001);
-  ddtree::mask_view out;
-  out.kind = kind;
-  out.type = type;
-  out.region = region;
-  out.columns = region == mask_columns::tree ? 0 : 4096;
-  ddtree::index_t const columns = region == mask_columns::tree ? shape.width() : out.columns;
-  ddtree::index_t const row_bytes = kind == mask_kind::bits      ? (columns + 31) / 32 * 4
-                                    : kind == mask_kind::boolean ? columns
-                                                                 : columns * 2;
-  std::vector<std::uint32_t> memory(sized(shape.batch * shape.width() * row_bytes / 4 + 1));
-  out.data = memory.data();
-  for (auto _ : state) {
-    auto const s = ddtree::write_mask(ctx, shape, {cache_len.data(), nullptr}, tree.view(), out);
-    if (!s) return state.SkipWithError(s.message);
-    benchmark::ClobberMemory();
-  }
-  if (region != mask_columns::recent) {
-    state.SetBytesProcessed(state.iterations() * shape.batch * shape.width() * row_bytes);
-  }
-}
-
-void write_verify_inputs(benchmark::State& state) {
-  auto const shape = shape_of(state);
-  auto const ctx = ddtree::context::cpu();
-  trees tree(shape);
-  std::vector<std::int32_t> const cache_len(sized(shape.batch), 3001);
-  std::vector<std::int32_t> const table(sized(shape.batch * 256), 5);
-  std::vector<std::int64_t> position(tree.token.size());
-  std::vector<std::int64_t> slot(tree.token.size());
-  std::vector<std::int32_t> token(tree.token.size());
+work make_inputs(scene& s, ddtree::round_shape const& shape) {
+  index_t const rows = shape.batch * shape.width();
+  auto const tree = draw_trees(s, shape);
+  auto* const cache_len = s.filled<std::int32_t>(shape.batch, context_length);
   ddtree::verify_options options;
-  options.table.entries = {const_cast<std::int32_t*>(table.data()), ddtree::dtype::i32};
+  options.table.entries = {s.filled<std::int32_t>(shape.batch * 256, 5), dtype::i32};
   options.table.columns = 256;
   options.table.page_size = 16;
-  for (auto _ : state) {
-    auto const s =
-        ddtree::write_verify_inputs(ctx, shape, {cache_len.data(), nullptr}, tree.view(),
-                                    {token.data(), position.data(), slot.data()}, options);
-    if (!s) return state.SkipWithError(s.message);
-    benchmark::ClobberMemory();
+  ddtree::verify_inputs const out{s.array<std::int32_t>(rows), s.array<std::int64_t>(rows),
+                                  s.array<std::int64_t>(rows)};
+  double const nodes = static_cast<double>(rows);
+  return {{nodes * 8, nodes * 20}, [=, ctx = s.ctx](int) {
+            return ddtree::write_verify_inputs(ctx, shape, {cache_len}, tree, out, options);
+          }};
+}
+
+void mask_series(place where, mask_case const& c) {
+  double const touched = c.bytes().read + c.bytes().written;
+  add(ddtree::operation::write_mask,
+      {where, c.name(), c.shape, touched, [c](scene& s) { return make_mask(s, c); }});
+}
+
+}  // namespace
+
+void add_mask_cases() {
+  for (index_t const batch : {1, 64}) {
+    for (std::int32_t const budget : {64, 1024}) {
+      ddtree::round_shape const shape{
+          .batch = batch, .vocab = 151936, .depth = 15, .top_k = 64, .budget = budget};
+      for (mask_columns const region : {mask_columns::tree, mask_columns::recent}) {
+        mask_series(place::both, {shape, "bits", mask_kind::bits, dtype::u8, region});
+        mask_series(place::both, {shape, "bool", mask_kind::boolean, dtype::u8, region});
+        mask_series(place::both, {shape, "bf16", mask_kind::additive, dtype::bf16, region});
+      }
+      add(ddtree::operation::write_verify_inputs,
+          {place::both, labels({{"page_size", 16}, {"batch", batch}, {"width", shape.width()}}),
+           shape, 0, [shape](scene& s) { return make_inputs(s, shape); }});
+    }
   }
 }
 
-/// Google Benchmark adds the extents.
-template <class Body>
-void series(char const* name, Body body) {
-  auto* const b = benchmark::RegisterBenchmark(name, body);
-  b->ArgNames({"batch", "width"})->Unit(benchmark::kMicrosecond);
-  b->Args({1, 65})->Args({64, 65})->Args({1, 1025})->Args({64, 1025});
-}
-
-void mask_series(char const* name, mask_kind kind, ddtree::dtype type, mask_columns region) {
-  series(name, [=](benchmark::State& state) { write_mask(state, kind, type, region); });
-}
-
-bool const registered = [] {
-  using ddtree::dtype;
-  mask_series("write_mask/cpu/bits/tree", mask_kind::bits, dtype::u8, mask_columns::tree);
-  mask_series("write_mask/cpu/bits/recent", mask_kind::bits, dtype::u8, mask_columns::recent);
-  mask_series("write_mask/cpu/bool/tree", mask_kind::boolean, dtype::u8, mask_columns::tree);
-  mask_series("write_mask/cpu/bf16/tree", mask_kind::additive, dtype::bf16, mask_columns::tree);
-  mask_series("write_mask/cpu/bf16/recent", mask_kind::additive, dtype::bf16, mask_columns::recent);
-  series("write_verify_inputs/cpu/page_size:16", write_verify_inputs);
-  return true;
-}();
-
-}  // namespace
+}  // namespace bench

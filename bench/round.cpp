@@ -1,101 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's part of a whole round, greedy, with a bit mask and no KV cache. The target follows
-// the most probable draft for up to three tokens.
+// The library's part of a whole round, greedy, with a bit mask. The target follows the tree for six
+// nodes, or as far as it reaches.
 #include "ddtree/round.hpp"
 
-#include <benchmark/benchmark.h>
+#include "cases.hpp"
+#include "support/cache.hpp"
+#include "support/names.hpp"
+#include "support/series.hpp"
+#include "support/trees.hpp"
 
-#include <algorithm>
-#include <cstdint>
-#include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+namespace bench {
+
 namespace {
 
-constexpr ddtree::index_t vocab = 151936;
+using ddtree::dtype;
+using ddtree::index_t;
 
-std::size_t sized(ddtree::index_t n) { return static_cast<std::size_t>(n); }
+constexpr std::int32_t cache_length = 40;
 
-/// Logits, N(0, 2.5).
-std::vector<float> normal_logits(ddtree::index_t rows) {
-  std::mt19937 engine(20260113);
-  std::normal_distribution<float> normal(0.0f, 2.5f);
-  std::vector<float> x(sized(rows * vocab));
-  for (float& value : x) value = normal(engine);
-  return x;
+void check(ddtree::status const& s) {
+  if (!s) throw std::runtime_error(s.message);
 }
 
-struct bench_round {
-  explicit bench_round(std::int32_t budget)
-      : shape{.vocab = vocab, .budget = budget},
-        draft_logits(normal_logits(shape.depth)),
-        target_logits(normal_logits(shape.width())),
-        ids(sized(3 * shape.width())),
-        mask_words(sized(shape.width() * shape.words())),
-        memory(ddtree::decoding_round::bytes(ddtree::context::cpu(), shape)) {
-    created = ddtree::decoding_round::create(ddtree::context::cpu(), shape,
-                                             {memory.data(), memory.size()}, &round);
-    mask.data = mask_words.data();
+struct round_case {
+  ddtree::round_shape shape;
+  dtype type = dtype::bf16;
+  bool with_cache = true;
+
+  double logit_bytes() const { return static_cast<double>(shape.vocab * bytes_of(type)); }
+  /// Draft rows, seven visited rows of the target, six moved rows of the cache.
+  traffic bytes() const {
+    double const moved =
+        with_cache ? static_cast<double>(accepted_nodes * qwen3_8b.token_bytes()) : 0.0;
+    auto const b = static_cast<double>(shape.batch);
+    return {b * ((shape.depth + accepted_nodes + 1) * logit_bytes() + moved), b * moved};
+  }
+  std::string name() const {
+    return label(type) + "/" +
+           labels({{"batch", shape.batch},
+                   {"vocab", shape.vocab},
+                   {"k", shape.top_k},
+                   {"budget", shape.budget}});
+  }
+};
+
+/// What an engine has. The requests of a batch are those of its copy.
+class engine {
+ public:
+  engine(scene& s, round_case const& c)
+      : shape_(pool_shape(c.shape, s.copies)),
+        cache_len_(s.filled(shape_.requests, cache_length)),
+        committed_(s.filled(shape_.requests, cache_length)),
+        root_(s.filled<ddtree::token_t>(shape_.batch, 1)) {
+    auto const memory = s.scratch(ddtree::decoding_round::bytes(s.ctx, shape_));
+    check(ddtree::decoding_round::create(s.ctx, shape_, memory, &round_));
+    if (c.with_cache) {
+      cache_ = kv_pool(s, qwen3_8b, shape_.requests, cache_length + shape_.width()).view();
+    }
+    index_t const rows = shape_.batch * shape_.width();
+    inputs_ = {s.array<std::int32_t>(rows), s.array<std::int32_t>(rows),
+               s.array<std::int32_t>(rows)};
+    mask_.data = s.array<std::uint32_t>(rows * shape_.words());
+    for (int copy = 0; copy < s.copies; ++copy) add_copy(s, c, copy);
   }
 
-  ddtree::status draft() {
-    std::int32_t* const p = ids.data();
-    return round.draft({&cache_len}, {draft_logits.data()}, round.accepted_.bonus,
-                       {p, p + shape.width(), p + 2 * shape.width()}, mask);
-  }
-
-  ddtree::status play() {
-    cache_len = 100;
-    round.accepted_.bonus[0] = 1;
-    auto s = draft();
-    if (s) s = round.accept({&cache_len}, {target_logits.data()});
-    if (s) s = round.commit({&cache_len}, {}, &cache_len);
+  ddtree::status play(int copy) const {
+    auto s = draft(copy);
+    if (s) s = round_.accept(batches_[sized(copy)], targets_[sized(copy)]);
+    // Lengths of its own to advance, so that every replay starts with the same.
+    if (s) s = round_.commit(batches_[sized(copy)], cache_, committed_);
     return s;
   }
 
-  /// Makes the target say the first child's token at the first three nodes of its path.
-  void follow_draft() {
-    ddtree::node_t node = 0;
-    for (int i = 0; i < 3 && round.tree.first_child[node] >= 0; ++i) {
-      ddtree::node_t const child = round.tree.first_child[node];
-      target_logits[sized(node * vocab + round.tree.token[child])] = 100.0f;
-      node = child;
-    }
+ private:
+  static ddtree::round_shape pool_shape(ddtree::round_shape s, int copies) {
+    s.requests = s.batch * copies;
+    return s;
   }
 
-  ddtree::round_shape shape;
-  std::vector<float> draft_logits, target_logits;
-  std::vector<std::int32_t> ids;
-  std::vector<std::uint32_t> mask_words;
-  std::vector<unsigned char> memory;
-  ddtree::mask_view mask;
-  std::int32_t cache_len = 100;
-  ddtree::status created;
-  ddtree::decoding_round round;
+  ddtree::status draft(int copy) const {
+    return round_.draft(batches_[sized(copy)], drafts_[sized(copy)], root_, inputs_, mask_);
+  }
+
+  void add_copy(scene& s, round_case const& c, int copy) {
+    std::vector<std::int32_t> request;
+    for (index_t b = 0; b < shape_.batch; ++b) {
+      request.push_back(static_cast<std::int32_t>(copy * shape_.batch + b));
+    }
+    batches_.push_back({cache_len_, s.array(request)});
+    auto const seed = static_cast<std::uint32_t>(2 * copy);
+    drafts_.push_back(
+        {s.logits({logit_kind::peaked, c.type, shape_.batch * shape_.depth, shape_.vocab, seed}),
+         c.type});
+    void* const target = s.logits(
+        {logit_kind::normal, c.type, shape_.batch * shape_.width(), shape_.vocab, seed + 1});
+    targets_.push_back({target, c.type});
+    check(draft(copy));
+    s.set_logits(target, c.type, draw_walks(s, shape_, round_.tree), winning_logit);
+  }
+
+  ddtree::round_shape shape_;
+  std::int32_t *cache_len_, *committed_;
+  ddtree::token_t* root_;
+  ddtree::decoding_round round_;
+  ddtree::kv_cache cache_;
+  ddtree::verify_inputs inputs_;
+  ddtree::mask_view mask_;
+  std::vector<ddtree::batch_view> batches_;
+  std::vector<ddtree::logits_view> drafts_, targets_;
 };
 
-void greedy(benchmark::State& state, std::int32_t budget) {
-  bench_round b(budget);
-  ddtree::status s = b.created;
-  if (s) s = b.play();
-  if (!s) return state.SkipWithError(s.message);
-  b.follow_draft();
-  for (auto _ : state) {
-    s = b.play();
-    if (!s) return state.SkipWithError(s.message);
-    benchmark::ClobberMemory();
-  }
-  state.counters["accepted"] = b.round.accepted_.num_accepted[0];
+work make(scene& s, round_case const& c) {
+  engine const e(s, c);
+  return {c.bytes(), [e](int copy) { return e.play(copy); }};
 }
 
-bool const registered = [] {
-  for (std::int32_t budget : {0, 64, 256}) {
-    std::string const name =
-        "round/cpu/dtype:f32/batch:1/vocab:151936/k:64/budget:" + std::to_string(budget);
-    benchmark::RegisterBenchmark(name.c_str(), greedy, budget)->Unit(benchmark::kMillisecond);
-  }
-  return true;
-}();
+void series(place where, round_case const& c) {
+  auto const bytes = c.bytes();
+  add_composite(
+      "round",
+      {where, c.name(), c.shape, bytes.read + bytes.written, [c](scene& s) { return make(s, c); },
+       static_cast<double>(c.shape.batch * (c.shape.depth + c.shape.width())) * c.logit_bytes()});
+}
+
+ddtree::round_shape shape_of(index_t batch, std::int32_t budget) {
+  return {.batch = batch, .vocab = 151936, .depth = 15, .top_k = 64, .budget = budget};
+}
 
 }  // namespace
+
+void add_round_cases() {
+  for (std::int32_t const budget : {0, 64, 256}) {
+    series(place::cpu, {shape_of(1, budget), dtype::f32, false});
+  }
+  for (index_t const batch : {1, 64}) series(place::gpu, {shape_of(batch, 64)});
+}
+
+}  // namespace bench
