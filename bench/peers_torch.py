@@ -121,7 +121,8 @@ def accept_sampled(batch, budget, k=50, p=0.9):
             best, ids = torch.topk(targets[copy].float(), k, dim=-1)
             weight = torch.softmax(best, dim=-1)
             weight = weight.masked_fill(weight.cumsum(dim=-1) - weight >= p, 0.0)
-            return ids.gather(-1, torch.multinomial(weight, 1))
+            race = weight / torch.empty_like(weight).exponential_(1)  # the first one to arrive wins
+            return ids.gather(-1, race.argmax(dim=-1, keepdim=True))
         return call
 
     return series(f"accept_sampled/torch/batch:{batch}/budget:{budget}/k:{k}/p:{p}",
