@@ -38,8 +38,8 @@ TEST_CASE("expand reads rows of any length", "[expand][small]") {
 
 TEST_CASE("expand reads long rows of any length", "[expand]") {
   auto const type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
-  auto const vocab = GENERATE(8191, 8192, 8193, 33001, 65536, 66001, 131079);
-  auto const top_k = GENERATE(1, 64, 255, 1024);
+  auto const vocab = GENERATE(8192, 33001, 66001, 131079);
+  auto const top_k = GENERATE(1, 64, 1024);
   CAPTURE(static_cast<int>(type), vocab, top_k);
   check_everywhere(long_rows(type, vocab, top_k));
 }
