@@ -306,6 +306,25 @@ TEST_CASE("build_tree adds the lowest log-probs without overflow", "[build][smal
   CHECK(t.log_weight.back() == -8192.0f * 31.0f);
 }
 
+TEST_CASE("build_tree takes log-probs down to -8192 and none below", "[build][small]") {
+  auto const seed_depth = GENERATE(0, 31);
+  auto const first_below = GENERATE(1, 16, 31);  // the depth from which rows are too low
+  CAPTURE(seed_depth, first_below);
+  build_input in;
+  in.vocab = 1000;
+  in.budget = 200;
+  in.log_probs.assign(31, std::vector<float>(3, -8192.0f));
+  in.tokens.assign(31, std::vector<int>{1, 2, 3});
+  for (std::size_t depth = sized(first_below) - 1; depth < 31; ++depth) {
+    in.log_probs[depth].assign(3, std::nextafter(-8192.0f, -infinity));
+  }
+  build_batch c = batch_of(make_shape(31, 3, 200), {in});
+  c.seed_depth = seed_depth;
+  check_everywhere(c);
+  tree const expected = expected_trees(c)[0];
+  for (int const depth : expected.depth) REQUIRE(depth < first_below);
+}
+
 TEST_CASE("build_tree keeps a tree within capacity and max_position", "[build][small]") {
   random_numbers rng(6);
   auto const shape = make_shape(6, 8, 40);

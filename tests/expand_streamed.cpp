@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 namespace {
@@ -88,6 +89,64 @@ TEST_CASE("expand finds large logits wherever they stand in a long row", "[expan
     for (auto& bits : c.rows[0]) {
       bits = encode(type, static_cast<float>(static_cast<int>(decode(type, bits))));
     }
+  }
+  check_everywhere(c);
+}
+
+namespace {
+
+/// Columns of `count` equal values in a row of `vocab`, as runs or far apart.
+std::vector<int> columns_of_equals(std::string const& where, int count, int vocab) {
+  int const eighth = vocab / 8;  // what a block of a cluster has
+  int begin = 0, step = 1;
+  if (where == "last") begin = vocab - count;
+  if (where == "within a block's range") begin = 3 * eighth + (eighth - count) / 2;
+  if (where == "across two blocks' ranges") begin = 5 * eighth - count / 2;
+  if (where == "everywhere") step = vocab / count;
+  std::vector<int> columns;
+  for (int i = 0; i < count; ++i) columns.push_back(begin + i * step);
+  return columns;
+}
+
+void check_equals_across_the_cut(dtype type, int vocab, int count, int top_k, int larger) {
+  for (char const* where :
+       {"first", "last", "within a block's range", "across two blocks' ranges", "everywhere"}) {
+    CAPTURE(static_cast<int>(type), vocab, count, top_k, larger, where);
+    expand_case c = long_rows(type, vocab, top_k);
+    for (int const column : columns_of_equals(where, count, vocab)) put(c, column, 20.0f);
+    // Those above the equals stand where none of these is.
+    for (int i = 0, column = 1; i < larger; ++column) {
+      if (decode(type, c.rows[0][sized(column)]) >= 20.0f) continue;
+      put(c, column, 24.0f + static_cast<float>(i % 8));
+      ++i;
+    }
+    check_everywhere(c);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("expand cuts equal values by id, wherever in a row they stand", "[expand][small]") {
+  auto const type = GENERATE(dtype::f32, dtype::bf16);
+  check_equals_across_the_cut(type, 4096, 300, 64, GENERATE(0, 63));
+}
+
+TEST_CASE("expand cuts equal values by id, wherever in a long row they stand", "[expand]") {
+  auto const count = GENERATE(300, 3000);
+  auto const top_k = GENERATE(64, 1024);
+  auto const larger = GENERATE_COPY(0, top_k - 1);
+  check_equals_across_the_cut(dtype::bf16, 140000, count, top_k, larger);
+}
+
+TEST_CASE("expand of values that rise and fall by one ulp", "[expand]") {
+  auto const vocab = GENERATE(16384, 140000);
+  auto const top_k = GENERATE(64, 1024);
+  auto const falling = GENERATE(false, true);
+  CAPTURE(vocab, top_k, falling);
+  expand_case c = long_rows(dtype::bf16, vocab, top_k);
+  for (int column = 0; column < vocab; ++column) {
+    auto const step = static_cast<std::uint32_t>(column % 16384);
+    c.rows[0][sized(column)] = 0x41F0u - (falling ? step : 16383u - step);  // up to 30
   }
   check_everywhere(c);
 }

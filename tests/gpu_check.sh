@@ -15,7 +15,7 @@ Builds for this machine's GPU, runs every test of the CUDA backend, then the tes
   --only STAGE     build, tests, memcheck, racecheck, initcheck or synccheck; all of them without it
   --build-dir DIR  an existing build, which is not configured anew; default: build/gpu, made here.
                    Without stage `build` the programs in DIR/tests are enough.
-  -j N             programs that run at once; default 4
+  -j N             programs that run at once; default: a program per core, 16 at most
   -t SECONDS       what a program may take; default 470
 END
 }
@@ -61,7 +61,9 @@ fi
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 all='build tests memcheck racecheck initcheck synccheck'
-stages='' build='' jobs=4 limit=470
+stages='' build='' limit=470
+jobs=$(nproc)
+[ "$jobs" -le 16 ] || jobs=16
 while [ $# -gt 0 ]; do
   case $1 in
     --help) usage && exit ;;
@@ -101,10 +103,11 @@ build_all() {
 check_kernels() {
   [ -e "$build/tests/kernels.txt" ] || return
   result=passed
+  touch "$logs/kernels.$stage"
   LC_ALL=C sort -u "$logs/kernels.$stage" | LC_ALL=C comm -13 - "$build/tests/kernels.txt" > "$logs/missing"
   if [ -s "$logs/missing" ]; then
     result=FAILED
-    echo "kernels that no [small] case reaches:" && cat "$logs/missing"
+    sed '1i kernels that no [small] case reaches:' "$logs/missing" > "$logs/$stage.every_kernel.log"
   fi
   echo "$result $stage (every_kernel) $(wc -l < "$build/tests/kernels.txt") 0 0" \
     > "$logs/$stage.every_kernel.row"
@@ -132,9 +135,9 @@ for stage in $all; do
   # To xargs a blank at a line's end means that the line goes on.
   sed 's/ *$//' "$programs" > "$logs/programs"
   grep -v DDTREE_TEST_ALONE "$logs/programs" |
-    xargs -L 1 -P "$jobs" sh "$0" --run-one "$logs" "$limit" "$stage" "$build"
+    xargs -r -L 1 -P "$jobs" sh "$0" --run-one "$logs" "$limit" "$stage" "$build"
   grep DDTREE_TEST_ALONE "$logs/programs" |
-    xargs -L 1 sh "$0" --run-one "$logs" "$limit" "$stage" "$build"
+    xargs -r -L 1 sh "$0" --run-one "$logs" "$limit" "$stage" "$build"
   [ "$stage" = tests ] || check_kernels
   for row in "$logs/$stage".*.row; do
     case $(cat "$row") in FAILED*) echo "-- $row" && tail -n 40 "${row%row}log" ;; esac

@@ -122,6 +122,14 @@ class memory_set {
     }
   }
 
+  /// Calls `see(role, where it stands, bytes)` for every array.
+  template <class See>
+  void for_each(See const& see) const {
+    for (slice const& s : slices_) {
+      see(s.what, s.memory + canary_bytes, s.image.size() - 2 * canary_bytes);
+    }
+  }
+
   /// Images to memory. Waits.
   void upload() { copy(cudaMemcpyHostToDevice); }
   /// Memory to images, after all that was enqueued.

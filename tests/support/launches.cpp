@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notes which kernels of the library a test program launches: the linker has every launch go
-// through here. With DDTREE_KERNEL_LOG=FILE their names are added to FILE at the end; gpu_check.sh
-// holds them against tests/kernels.txt.
+// The linker has every launch of the library go through here. With DDTREE_KERNEL_LOG=FILE the names
+// of all kernels launched are added to FILE at the end; gpu_check.sh holds them against
+// tests/kernels.txt.
+#include "support/launches.hpp"
+
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cxxabi.h>
+#include <iterator>
 #include <mutex>
 #include <set>
+#include <vector>
 
 namespace {
 
@@ -47,7 +53,24 @@ kernel_log& log() {
   return instance;
 }
 
+std::atomic<bool> overlap_allowed = true;
+std::atomic<std::size_t> overlapping = 0;
+
+bool overlaps(cudaLaunchAttribute const& a) {
+  return a.id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+         a.val.programmaticStreamSerializationAllowed != 0;
+}
+
 }  // namespace
+
+namespace ddtree_test {
+
+without_overlap::without_overlap() { overlap_allowed = false; }
+without_overlap::~without_overlap() { overlap_allowed = true; }
+
+std::size_t count_overlapping_launches() { return overlapping; }
+
+}  // namespace ddtree_test
 
 extern "C" {
 
@@ -57,6 +80,19 @@ cudaError_t __real_cudaLaunchKernelExC(cudaLaunchConfig_t const* config, void co
 cudaError_t __wrap_cudaLaunchKernelExC(cudaLaunchConfig_t const* config, void const* kernel,
                                        void** arguments) {
   log().note(kernel);
-  return __real_cudaLaunchKernelExC(config, kernel, arguments);
+  cudaLaunchAttribute* const end = config->attrs + config->numAttrs;
+  if (std::none_of(config->attrs, end, overlaps)) {
+    return __real_cudaLaunchKernelExC(config, kernel, arguments);
+  }
+  if (overlap_allowed) {
+    ++overlapping;
+    return __real_cudaLaunchKernelExC(config, kernel, arguments);
+  }
+  std::vector<cudaLaunchAttribute> others;
+  std::remove_copy_if(config->attrs, end, std::back_inserter(others), overlaps);
+  cudaLaunchConfig_t ordinary = *config;
+  ordinary.attrs = others.data();
+  ordinary.numAttrs = static_cast<unsigned>(others.size());
+  return __real_cudaLaunchKernelExC(&ordinary, kernel, arguments);
 }
 }
