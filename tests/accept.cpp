@@ -448,7 +448,7 @@ plain choose(context const& ctx, std::vector<float> const& row, accept_options c
 
 }  // namespace
 
-TEST_CASE("accept_greedy takes the largest logit, the lowest id of equal ones", "[accept][small]") {
+TEST_CASE("accept_greedy takes the largest logit, the lowest id of equal ones", "[accept]") {
   auto const type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
   for (auto const& [name, ctx] : contexts_for(operation::accept_greedy)) {
     CAPTURE(name);

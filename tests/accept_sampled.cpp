@@ -435,8 +435,7 @@ TEST_CASE("a tree accepts what plain decoding draws with the same seed", "[accep
   }
 }
 
-TEST_CASE("a temperature of 0 or below is greedy, one that is not finite counts as 1",
-          "[accept][small]") {
+TEST_CASE("a temperature of 0 or below is greedy, one that is not finite counts as 1", "[accept]") {
   random_engine random(2);
   auto const x = random_logits(random, 30, 1.0f);
   int const best = oracle::accept::argmax({x, {}, {}});
@@ -478,7 +477,7 @@ TEST_CASE("without temperatures accept_sampled is accept_greedy", "[accept][smal
   }
 }
 
-TEST_CASE("filters that are off do nothing", "[accept][small]") {
+TEST_CASE("filters that are off do nothing", "[accept]") {
   random_engine random(4);
   auto const x = random_logits(random, 30, 1.0f);
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
@@ -504,7 +503,7 @@ TEST_CASE("filters that are off do nothing", "[accept][small]") {
   }
 }
 
-TEST_CASE("top_k keeps exactly k, the lowest ids of equal logits", "[accept][small]") {
+TEST_CASE("top_k keeps exactly k, the lowest ids of equal logits", "[accept]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     parameters p = at_temperature(5);
@@ -527,7 +526,7 @@ TEST_CASE("top_k keeps exactly k, the lowest ids of equal logits", "[accept][sma
   }
 }
 
-TEST_CASE("top_p keeps whole values, and the maximum always", "[accept][small]") {
+TEST_CASE("top_p keeps whole values, and the maximum always", "[accept]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     // Shares: 0.4 at logit 1, four times 0.1 at their value, four times 0.05.
@@ -550,7 +549,7 @@ TEST_CASE("top_p keeps whole values, and the maximum always", "[accept][small]")
   }
 }
 
-TEST_CASE("the sum of top_p is exact at its target", "[accept][small]") {
+TEST_CASE("the sum of top_p is exact at its target", "[accept]") {
   // Weights of equal values are exact: half of the total is reached by two of four maxima, and as
   // they are one value, all four stay. With top_k the total is that of its survivors.
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
@@ -568,7 +567,7 @@ TEST_CASE("the sum of top_p is exact at its target", "[accept][small]") {
   }
 }
 
-TEST_CASE("a share that is met exactly is met", "[accept][small]") {
+TEST_CASE("a share that is met exactly is met", "[accept]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     // ln 2 apart: the weights are exactly 1, 1/2, 1/4, 1/4 of 2^40.
@@ -591,7 +590,7 @@ TEST_CASE("a share that is met exactly is met", "[accept][small]") {
   }
 }
 
-TEST_CASE("min_p keeps tokens by their share of the maximum", "[accept][small]") {
+TEST_CASE("min_p keeps tokens by their share of the maximum", "[accept]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     std::vector<float> const x{0, std::log(0.5f), std::log(0.25f), std::log(0.125f), 0, -200};
@@ -608,7 +607,7 @@ TEST_CASE("min_p keeps tokens by their share of the maximum", "[accept][small]")
   }
 }
 
-TEST_CASE("the order of filters matters where it should", "[accept][small]") {
+TEST_CASE("the order of filters matters where it should", "[accept]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     // Shares 0.5, 0.2, 0.15, 0.1, 0.05. min_p 0.25 keeps three: 0.85. Of these 0.85 * 0.85 = 0.72
@@ -628,7 +627,7 @@ TEST_CASE("the order of filters matters where it should", "[accept][small]") {
   }
 }
 
-TEST_CASE("large finite logits at a small temperature stay finite", "[accept][small]") {
+TEST_CASE("large finite logits at a small temperature stay finite", "[accept]") {
   float const most = std::numeric_limits<float>::max();
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
@@ -647,7 +646,7 @@ TEST_CASE("large finite logits at a small temperature stay finite", "[accept][sm
   }
 }
 
-TEST_CASE("rows that hold NaN, infinities or nothing are drawn from in range", "[accept][small]") {
+TEST_CASE("rows that hold NaN, infinities or nothing are drawn from in range", "[accept]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     for (bool const filtered : {false, true}) {
@@ -663,7 +662,7 @@ TEST_CASE("rows that hold NaN, infinities or nothing are drawn from in range", "
   }
 }
 
-TEST_CASE("a bitmask leaves exactly the allowed tokens", "[accept][small]") {
+TEST_CASE("a bitmask leaves exactly the allowed tokens", "[accept]") {
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
     CAPTURE(name);
     buffer<std::uint32_t> mask(ctx, std::vector<std::uint32_t>{0, 0, 0x90u, 1u << 31});
@@ -678,7 +677,7 @@ TEST_CASE("a bitmask leaves exactly the allowed tokens", "[accept][small]") {
   }
 }
 
-TEST_CASE("the noise is that of the seed, the position and the token", "[accept][small]") {
+TEST_CASE("the noise is that of the seed, the position and the token", "[accept]") {
   random_engine random(6);
   auto const x = random_logits(random, 203, 1.0f);
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {

@@ -195,12 +195,12 @@ void check_same(std::vector<accepted_request> got, std::vector<accepted_request>
 
 }  // namespace
 
-TEST_CASE("greedy and temperature alone give the tokens of the unsharded call", "[accept][small]") {
-  int const ranks = GENERATE(1, 2, 3, 4, 8);
-  bool const sampled = GENERATE(false, true);
+namespace {
+
+void check_unfiltered(int ranks, bool sampled, std::vector<int> const& vocabs) {
   random_engine random(static_cast<unsigned>(ranks));
   for (auto const& [name, ctx] : contexts_for(operation::accept_merge)) {
-    for (int const vocab : {1, 2, 7, 50, 203, 2500}) {
+    for (int const vocab : vocabs) {
       CAPTURE(name, vocab, ranks);
       std::vector<parameters> by_request;
       for (int b = 0; b < 4; ++b) {
@@ -226,6 +226,21 @@ TEST_CASE("greedy and temperature alone give the tokens of the unsharded call", 
       }
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("greedy and temperature alone give the tokens of the unsharded call", "[accept]") {
+  int const ranks = GENERATE(1, 2, 3, 4, 8);
+  bool const sampled = GENERATE(false, true);
+  check_unfiltered(ranks, sampled, {1, 2, 7, 50, 203, 2500});
+}
+
+TEST_CASE("greedy and temperature alone give the tokens of the unsharded call on few ranks",
+          "[accept][small]") {
+  int const ranks = GENERATE(1, 3);
+  bool const sampled = GENERATE(false, true);
+  check_unfiltered(ranks, sampled, {7, 203});
 }
 
 TEST_CASE("filters give the tokens of the unsharded call up to max_top_k", "[accept]") {

@@ -160,14 +160,33 @@ TEST_CASE("build_tree equals an enumeration of every prefix", "[build]") {
   }
 }
 
-TEST_CASE("build_tree at the ends of every extent", "[build][small]") {
-  int const budget = GENERATE(0, 1, 31, 32, 33, 64, 256, 1024, 2047);
-  int const depth = GENERATE(0, 1, 15, 31);
-  int const top_k = GENERATE(1, 2, 64, 1024);
+namespace {
+
+void check_extents(int budget, int depth, int top_k) {
   CAPTURE(budget, depth, top_k);
   random_numbers rng(static_cast<unsigned>(budget + depth + top_k));
   auto const shape = make_shape(depth, top_k, budget, 40);
   check_everywhere(batch_of(shape, {make_input(rng, row_kind::bf16, shape)}));
+}
+
+}  // namespace
+
+TEST_CASE("build_tree at the lower ends of every extent", "[build][small]") {
+  int const budget = GENERATE(0, 1, 31, 32, 33, 64);
+  int const depth = GENERATE(0, 1, 15, 31);
+  int const top_k = GENERATE(1, 2, 64);
+  check_extents(budget, depth, top_k);
+}
+
+TEST_CASE("build_tree at the ends of every extent", "[build]") {
+  int const budget = GENERATE(0, 1, 31, 32, 33, 64, 256, 1024, 2047);
+  int const depth = GENERATE(0, 1, 15, 31);
+  int const top_k = GENERATE(1, 2, 64, 1024);
+  check_extents(budget, depth, top_k);
+}
+
+TEST_CASE("build_tree at the upper ends of all extents", "[build][small]") {
+  check_extents(2047, 15, 1024);
 }
 
 TEST_CASE("build_tree on both sides of the sizes at which a kernel changes", "[build]") {
@@ -207,8 +226,7 @@ TEST_CASE("build_tree for more requests than a GPU has multiprocessors", "[build
   check_everywhere(batch_of(shape, rows));
 }
 
-TEST_CASE("build_tree of all-equal log-probs goes breadth before depth in path order",
-          "[build][small]") {
+TEST_CASE("build_tree of all-equal log-probs goes breadth before depth in path order", "[build]") {
   auto const shape = make_shape(31, 1024, 1500);
   random_numbers rng(3);
   build_batch const c = batch_of(shape, {make_input(rng, row_kind::equal, shape)});

@@ -424,26 +424,18 @@ TEST_CASE("accept_greedy and accept_sampled give the same bits in 200 runs", "[a
   }
 }
 
-TEST_CASE("accept_greedy and accept_sampled equal the CPU's at the edges of teams of blocks",
-          "[accept][cuda][small]") {
+namespace {
+
+struct extents {
+  index_t batch;
+  std::int32_t budget;
+  index_t vocab;
+};
+
+void check_extents(std::vector<extents> const& all) {
   random_engine random(4);
-  struct extents {
-    index_t batch;
-    std::int32_t budget;
-    index_t vocab;
-  };
   std::size_t turn = 0;
-  // Fewer columns than slices, fewer packets than threads; teams of 1, 2, 4 and 8 blocks; one node,
-  // and as many as there may be.
-  for (extents const e : {extents{1, 0, 1},
-                          {1, 0, 5},
-                          {2, 1, 63},
-                          {3, 1, 1027},
-                          {1, 64, 129},
-                          {64, 3, 500},
-                          {65, 2, 500},
-                          {1, 1024, 77},
-                          {1, 2047, 33}}) {
+  for (extents const e : all) {
     for (setting const how : settings) {
       dtype const type = types[turn++ % std::size(types)];
       round_shape shape;
@@ -456,6 +448,25 @@ TEST_CASE("accept_greedy and accept_sampled equal the CPU's at the edges of team
       check_variants(c);
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("accept_greedy and accept_sampled equal the CPU's at the ends of every extent",
+          "[accept][cuda][small]") {
+  // Fewer columns than slices, fewer packets than threads; one node, and as many as there may be.
+  check_extents({{1, 0, 1}, {1, 0, 5}, {2, 1, 63}, {3, 1, 1027}, {1, 1024, 77}, {1, 2047, 33}});
+}
+
+TEST_CASE("accept_greedy and accept_sampled equal the CPU's on teams of 2 and 4 blocks",
+          "[accept][cuda][small]") {
+  check_extents({{1, 1, 4096}, {30, 0, 2049}});
+}
+
+TEST_CASE("accept_greedy and accept_sampled equal the CPU's on teams of 2, 4 and 8 blocks",
+          "[accept][cuda]") {
+  check_extents(
+      {{1, 0, 8192}, {1, 6, 8193}, {3, 1, 10007}, {1, 64, 9000}, {64, 3, 8200}, {65, 2, 4100}});
 }
 
 TEST_CASE("accept_shard and accept_merge equal the CPU's for 1, 2 and 4 ranks", "[accept][cuda]") {

@@ -27,16 +27,31 @@ constexpr std::uint32_t no_flags = 0;
 
 }  // namespace
 
-TEST_CASE("expand finds the top_k of random rows and their log-probs", "[expand][small]") {
-  auto const type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
-  auto const vocab = GENERATE(1, 2, 7, 15, 16, 17, 63, 64, 65, 1000, 1023, 1024, 1025, 3001);
-  auto const top_k = GENERATE(1, 5, 64, 1024);
+namespace {
+
+void check_random_rows(dtype type, int vocab, int top_k) {
   CAPTURE(static_cast<int>(type), vocab, top_k);
   expand_case c;
   c.type = type;
   c.shape = expand_shape(2, vocab, 2, top_k);
   set_random_rows(c, static_cast<std::uint32_t>(vocab * 7 + top_k));
   check_everywhere(c);
+}
+
+}  // namespace
+
+TEST_CASE("expand finds the top_k of random rows and their log-probs", "[expand]") {
+  auto const type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
+  auto const vocab = GENERATE(1, 2, 7, 15, 16, 17, 63, 64, 65, 1000, 1023, 1024, 1025, 3001);
+  auto const top_k = GENERATE(1, 5, 64, 1024);
+  check_random_rows(type, vocab, top_k);
+}
+
+TEST_CASE("expand finds the top_k of a few random rows", "[expand][small]") {
+  auto const type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
+  auto const vocab = GENERATE(1, 65, 1025);
+  auto const top_k = GENERATE(5, 1024);
+  check_random_rows(type, vocab, top_k);
 }
 
 TEST_CASE("expand reads rows where their strides say", "[expand][small]") {

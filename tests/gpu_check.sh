@@ -36,7 +36,8 @@ run_one() {  # logs limit stage build name program environment...
   echo "FAILED $stage $name 0 0 0" > "$logs/$stage.$name.row"  # should this script be stopped
   if [ "$stage" = tests ]; then
     env "$@" timeout "$limit" "$program" > "$log" 2>&1 || code=$?
-  elif env "$@" "$program" --list-tests '[small]' 2>&1 | grep -q '^0 matching'; then
+  elif echo " $* " | grep -q ' DDTREE_TEST_SANITIZE=0 ' ||
+    env "$@" "$program" --list-tests '[small]' 2>&1 | grep -q '^0 matching'; then
     echo "none $stage $name 0 0 0" > "$logs/$stage.$name.row"
     return
   else

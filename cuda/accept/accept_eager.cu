@@ -169,7 +169,8 @@ std::size_t accept_eager_workspace(support::accept_logits_call const& call) noex
 
 status accept_eager(support::accept_logits_call const& call) noexcept {
   index_t const rows = count_rows(call.shape);
-  unsigned const blocks = can_run_clusters(call.ctx.device) ? tuning::eager_blocks(rows) : 1;
+  unsigned const blocks =
+      can_run_clusters(call.ctx.device) ? tuning::eager_blocks(rows, call.shape.vocab) : 1;
   support::carver memory(call.scratch);
   eager_params const params{all_columns(call), all_targets::carve(memory, rows)};
   status const done = call.how.temperature != nullptr ? launch_rows<sampled_memory>(params, blocks)

@@ -66,7 +66,7 @@ status accept_lazy(support::accept_logits_call const& call) noexcept {
 }
 
 status accept_lazy_cluster(support::accept_logits_call const& call) noexcept {
-  return launch_lazy(call, tuning::lazy_blocks(call.shape.batch));
+  return launch_lazy(call, tuning::lazy_blocks(call.shape.batch, call.shape.vocab));
 }
 
 bool can_accept_lazy_cluster(support::accept_logits_call const& call) noexcept {

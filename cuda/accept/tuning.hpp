@@ -19,15 +19,24 @@ inline constexpr index_t max_preferred_eager_rows = 300;
 /// Beyond that `eager` is not offered, so that its workspace stays small.
 inline constexpr index_t max_eager_rows = index_t{1} << 17;
 
+/// Columns of a row that a block should have: with fewer, what blocks tell one another takes longer
+/// than what they read.
+inline constexpr index_t min_columns_per_block = 1024;
+
+constexpr unsigned limit_blocks(unsigned blocks, index_t columns) noexcept {
+  while (blocks > 1 && columns < index_t{blocks} * min_columns_per_block) blocks /= 2;
+  return blocks;
+}
+
 /// Blocks of a cluster for a row where all rows are read at once: about one wave of blocks.
-constexpr unsigned eager_blocks(index_t rows) noexcept {
-  return rows <= 8 ? 8 : rows <= 28 ? 4 : rows <= 66 ? 2 : 1;
+constexpr unsigned eager_blocks(index_t rows, index_t columns) noexcept {
+  return limit_blocks(rows <= 8 ? 8 : rows <= 28 ? 4 : rows <= 66 ? 2 : 1, columns);
 }
 
 /// And where a request has one row at a time; more than a wave costs twice the time. Greedy: batch
 /// 4 42 us with 8 blocks; batch 16 48 us with 4, 84 with 8; batch 64 70 us with 2, 142 with 4.
-constexpr unsigned lazy_blocks(index_t batch) noexcept {
-  return batch <= 8 ? 8 : batch <= 28 ? 4 : 2;
+constexpr unsigned lazy_blocks(index_t batch, index_t columns) noexcept {
+  return limit_blocks(batch <= 8 ? 8 : batch <= 28 ? 4 : 2, columns);
 }
 
 /// Batch 256: 278 us with 2 blocks, 214 with one.
