@@ -474,7 +474,7 @@ TEST_CASE("accept_greedy takes the largest logit, the lowest id of equal ones", 
 
 TEST_CASE("accept_greedy equals the oracle, whatever layout the logits have", "[accept][small]") {
   auto const type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
-  int const vocab = GENERATE(1, 3, 37, 1030);
+  int const vocab = GENERATE(1, 37, 1030);
   bool const packed = GENERATE(false, true);
   random_engine random(static_cast<unsigned>(vocab) + (packed ? 7u : 0u));
   for (auto const& [name, ctx] : contexts_for(operation::accept_greedy)) {
@@ -676,7 +676,7 @@ TEST_CASE("rows may lie more than 2^32 elements apart", "[accept]") {
   }
 }
 
-TEST_CASE("log_prob is the log-softmax of the emitted tokens", "[accept][small]") {
+TEST_CASE("log_prob is the log-softmax of the emitted tokens", "[accept]") {
   auto const type = GENERATE(dtype::f32, dtype::bf16);
   int const vocab = GENERATE(1, 50, 3001);
   bool const processed = GENERATE(false, true);

@@ -730,8 +730,7 @@ TEST_CASE("seeds are int32, sign-extended, or int64", "[accept][small]") {
   }
 }
 
-TEST_CASE("a sampled request gives the same bits alone and anywhere in a batch",
-          "[accept][small]") {
+TEST_CASE("a sampled request gives the same bits alone and anywhere in a batch", "[accept]") {
   random_engine random(12);
   int const vocab = 501;
   for (auto const& [name, ctx] : contexts_for(operation::accept_sampled)) {
