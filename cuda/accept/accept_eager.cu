@@ -74,13 +74,16 @@ __global__ __launch_bounds__(accept_threads) void accept_rows_kernel(eager_param
   auto& memory = *reinterpret_cast<eager_memory<Memory>*>(raw);
   release_next_kernel();
   support::accept_logits_call const& call = p.logits.call;
-  team blocks;
+  __shared__ team_memory meeting;
+  team blocks(meeting);
   index_t const at = blockIdx.x / static_cast<unsigned>(blocks.blocks());
   auto const width = static_cast<std::uint32_t>(call.shape.width());
   index_t const b = static_cast<std::uint32_t>(at) / width;
   auto const node = static_cast<node_t>(at - b * width);
+  // Loaded with what tells whether the request is active, not after it.
+  node_t const num_nodes = rules::count_nodes(call.tree, call.shape, b);
   rules::batch_row const request = rules::find_accept_row(call, b).at;
-  if (request.active && node < rules::count_nodes(call.tree, call.shape, b)) {
+  if (request.active && node < num_nodes) {
     rules::draw_rule rule;
     index_t position = 0;
     if constexpr (Memory::samples) {
@@ -108,24 +111,31 @@ struct walk_memory_of_all {
   std::uint32_t target[path_memory::max_width];
 };
 
+/// What the kernel before this one did not write is read while that one runs: that kernel itself
+/// waited for all others.
 __global__ __launch_bounds__(walk_threads) void accept_walk_kernel(eager_params const p) {
   __shared__ walk_memory_of_all memory;
-  await_previous_kernel();
   support::accept_logits_call const& call = p.logits.call;
   index_t const b = blockIdx.x;
   index_t const first = b * call.shape.width();
+  node_t const num_nodes = rules::count_nodes(call.tree, call.shape, b);
   rules::accept_row const row = rules::find_accept_row(call, b);
   walk_end walk;
   if (row.at.active) {
-    node_t const num_nodes = rules::count_nodes(call.tree, call.shape, b);
     for (auto i = static_cast<node_t>(threadIdx.x); i < num_nodes; i += walk_threads) {
       memory.first_child[i] = call.tree.first_child[first + i];
-      memory.target[i] = p.targets.word[first + i];
     }
-    // follow_target begins with a barrier.
-    auto target_at = [&](node_t node, std::int32_t) {
+    auto target_at = [&](node_t node, std::int32_t depth) {
+      if (depth == 0) {
+        await_previous_kernel();
+        for (auto i = static_cast<node_t>(threadIdx.x); i < num_nodes; i += walk_threads) {
+          memory.target[i] = p.targets.word[first + i];
+        }
+        __syncthreads();
+      }
       return all_targets::unpack(memory.target[node]);
     };
+    // follow_target begins with a barrier.
     walk = follow_target<walk_threads>(call, b, row, memory.first_child, memory.path, target_at);
     __syncthreads();
     auto const i = static_cast<std::int32_t>(threadIdx.x);
@@ -133,6 +143,7 @@ __global__ __launch_bounds__(walk_threads) void accept_walk_kernel(eager_params 
       memory.path.log_prob[i] = p.targets.log_prob[first + memory.path.path[i]];
     }
   }
+  await_previous_kernel();
   __syncthreads();
   store_walk(call, b, row, walk, memory.path);
 }

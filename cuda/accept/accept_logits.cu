@@ -27,7 +27,8 @@ __global__ __launch_bounds__(accept_threads) void accept_lazy_kernel(logits_para
   extern __shared__ __align__(16) unsigned char raw[];
   auto& memory = *reinterpret_cast<lazy_memory<Memory>*>(raw);
   support::accept_logits_call const& call = p.call;
-  team blocks;
+  __shared__ team_memory meeting;
+  team blocks(meeting);
   index_t const b = blockIdx.x / static_cast<unsigned>(blocks.blocks());
   accept_request<accept_threads>(
       call, b, blocks.rank() == 0, memory.path, [&](rules::batch_row const& at) {

@@ -100,13 +100,15 @@ __device__ inline std::uint32_t count_above(std::uint64_t const* keys, std::uint
 
 /// The best k of the lists that the blocks of a team have, each `count` <= k keys, best first, at
 /// `keys`: in every block at the pointer, best first. There is room for 2 max_top_k keys, and they
-/// differ.
+/// differ. `counts` is shared memory for a count of each block, unused since the last exchange.
 __device__ inline std::uint64_t const* merge_lists(team& blocks, std::uint32_t k,
                                                    std::uint64_t* keys, std::uint32_t& count,
-                                                   team_slots<std::uint32_t>& slots) {
+                                                   std::uint32_t* counts) {
   if (blocks.blocks() == 1) return keys;
   std::uint64_t* const merged = keys + max_top_k;
-  std::uint32_t const* const counts = blocks.gather(count, slots);
+  auto const to = static_cast<int>(threadIdx.x);
+  if (to < blocks.blocks()) blocks.peer(counts, to)[blocks.rank()] = count;
+  blocks.barrier();
   if (threadIdx.x < count) {
     std::uint64_t const key = keys[threadIdx.x];
     std::uint32_t place = threadIdx.x;
@@ -128,6 +130,7 @@ struct row_draw_memory {
     walk_memory<accept_threads, weight_mass<weigher>> weights;
   };
   std::uint64_t partial[warps_of<accept_threads>];
+  std::uint32_t bar;
   team_slots<std::uint64_t> slots;
 };
 
@@ -139,9 +142,9 @@ struct team_row {
   Row const& row;
   team& blocks;
 
-  template <int Threads, class Body>
+  template <int Threads, int Batch = 4, class Body>
   __device__ void for_each_packet(Body body) const {
-    row.template for_each_packet<Threads>(body);
+    row.template for_each_packet<Threads, Batch>(body);
   }
 
   /// Each block adds up a share of the bins and tells all.
@@ -168,14 +171,15 @@ template <class Row>
 __device__ float find_top_p_cut(team_row<Row> const& row, std::uint64_t from, weigher const& weight,
                                 float top_p, row_draw_memory& memory) {
   std::uint64_t total = 0;
-  row.template for_each_packet<accept_threads>([&](std::int32_t first_id, float(&x)[Row::width]) {
+  row.template for_each_packet<accept_threads, 1>(
+      [&](std::int32_t first_id, float(&x)[Row::width]) {
 #pragma unroll
-    for (int j = 0; j < Row::width; ++j) {
-      bool const counts =
-          rules::candidate_key(x[j], static_cast<std::uint32_t>(first_id + j)) >= from;
-      total += counts ? weight(x[j]) : 0;
-    }
-  });
+        for (int j = 0; j < Row::width; ++j) {
+          bool const counts =
+              rules::candidate_key(x[j], static_cast<std::uint32_t>(first_id + j)) >= from;
+          total += counts ? weight(x[j]) : 0;
+        }
+      });
   total = block_reduce<accept_threads>(total, plus{}, memory.partial);
   total = row.blocks.reduce(total, plus{}, memory.slots);
   std::uint64_t const target = rules::top_p_target(top_p, total);
@@ -204,17 +208,20 @@ __device__ token_t draw_from_row(team_row<Row> const& row, rules::draw_rule cons
   }
   best_of_thread best;
   draw_seed const seed{rule.seed, position};
-  row.template for_each_packet<accept_threads>([&](std::int32_t first_id, float(&x)[Row::width]) {
+  if (threadIdx.x == 0) memory.bar = 0;
+  __syncthreads();
+  row.template for_each_packet<accept_threads, 1>(
+      [&](std::int32_t first_id, float(&x)[Row::width]) {
 #pragma unroll
-    for (int j = 0; j < Row::width; ++j) {
-      float const z = rules::scaled(x[j], rule.r);
-      bool const stays =
-          rules::candidate_key(x[j], static_cast<std::uint32_t>(first_id + j)) >= from &&
-          z >= z_cut && weight.passes_min_p(z);
-      x[j] = stays ? z : rules::minus_infinity;
-    }
-    offer_with_noise(x, first_id, seed, best);
-  });
+        for (int j = 0; j < Row::width; ++j) {
+          float const z = rules::scaled(x[j], rule.r);
+          bool const stays =
+              rules::candidate_key(x[j], static_cast<std::uint32_t>(first_id + j)) >= from &&
+              z >= z_cut && weight.passes_min_p(z);
+          x[j] = stays ? z : rules::minus_infinity;
+        }
+        offer_with_noise(x, first_id, seed, best, &memory.bar);
+      });
   std::uint64_t const own =
       block_reduce<accept_threads>(best.candidate(), larger{}, memory.partial);
   return static_cast<token_t>(rules::candidate_id(row.blocks.reduce(own, larger{}, memory.slots)));

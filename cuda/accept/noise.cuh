@@ -3,6 +3,7 @@
 #pragma once
 
 #include "accept/target_row.cuh"
+#include "common/block.cuh"
 #include "common/logits.cuh"
 #include "rules/draw.hpp"
 #include "rules/dtype_convert.hpp"
@@ -27,15 +28,8 @@ struct best_of_thread {
   /// Some thread of the block has a key from here on, or none has any: what stays below cannot win.
   float bar = -rules::largest_float;
 
-  /// Of ids that ascend: what only equals the best comes too late.
+  /// The key is finite.
   __device__ void offer(float other_key, token_t other_id) {
-    if (!(other_key > key)) return;
-    key = other_key;
-    id = other_id;
-  }
-
-  /// Of ids in any order. The key is finite.
-  __device__ void offer_unordered(float other_key, token_t other_id) {
     if (other_key < key || (other_key == key && other_id > id)) return;
     key = other_key;
     id = other_id;
@@ -47,37 +41,53 @@ struct best_of_thread {
     bar = fmaxf(bar, rules::float_from_order_key(largest));
   }
 
+  /// Raises the bar to what other warps told, and tells what the lanes have. `bar_of_block` is the
+  /// order_key of a bar, in shared memory.
+  __device__ void ask(std::uint32_t* bar_of_block) {
+    unsigned const lanes = __activemask();
+    int const first = __ffs(static_cast<int>(lanes)) - 1;
+    // Nothing is written: it reads what others may be raising.
+    std::uint32_t key = lane_index() == first ? atomicMax(bar_of_block, 0u) : 0;
+    key = __shfl_sync(lanes, key, first);
+    bar = fmaxf(bar, rules::float_from_order_key(key));
+  }
+  __device__ void tell(unsigned lanes, std::uint32_t* bar_of_block) const {
+    if (lane_index() == __ffs(static_cast<int>(lanes)) - 1) {
+      atomicMax(bar_of_block, rules::order_key(bar));
+    }
+  }
+
   /// The best of a block is the largest of these; 0 where there is none.
   __device__ std::uint64_t candidate() const {
     return id < 0 ? 0 : rules::candidate_key(key, static_cast<std::uint32_t>(id));
   }
 };
 
+/// Offers the largest of a packet, of several the first.
 template <int Width>
 __device__ void offer_largest(float const (&x)[Width], std::int32_t first_id,
                               best_of_thread& best) {
   float const largest = maximum(x);
-  if (!(largest > best.key)) return;
+  if (!(largest > rules::minus_infinity)) return;
   int at = 0;
 #pragma unroll
   for (int j = Width - 1; j >= 0; --j) at = x[j] == largest ? j : at;
   best.offer(largest, first_id + at);
 }
 
-/// Leaves out packets whose logits, which nothing raises, cannot become the best. NaN and +inf are
-/// let in. A warp looks at a packet if one lane needs to, so lanes tell one another what they have.
+/// Notes which packet has the largest logit, and admits none but those with NaN or +inf: ids are
+/// looked up at the end.
 template <class Type>
-struct largest_gate {
-  best_of_thread& best;
-  bool is_open;  // to all
+struct largest_packet {
+  float largest = rules::minus_infinity;
+  std::int32_t first_column = -1;
 
-  __device__ bool admits(uint4 const& raw) const {
-    return is_open || !(largest_or_nan<Type>(raw) < best.bar);
-  }
-  __device__ void settle() const {
-    if (is_open) return;
-    unsigned const lanes = __activemask();
-    if (__any_sync(lanes, best.key > best.bar)) best.share(lanes);
+  __device__ bool admits(uint4 const& raw, std::int32_t column) {
+    float const own = largest_or_nan<Type>(raw);
+    bool const is_larger = own > largest && own <= rules::largest_float;
+    largest = is_larger ? own : largest;
+    first_column = is_larger ? column : first_column;
+    return !(own <= rules::largest_float);
   }
 };
 
@@ -125,33 +135,29 @@ __device__ inline float noise_bound(std::uint32_t word) {
   return fmaf(-ln2, log2_of_word, 32 * ln2 + 0x1p-10f);
 }
 
-}  // namespace noise_impl
+/// A value below the bar by more than keys near it are rounded, and by the margin of noise_bound.
+__device__ inline float below(float bar) { return bar - fmaf(fabsf(bar), 0x1p-22f, 0x1p-9f); }
 
-/// Offers scaled logits with their noise; -inf is never taken.
-///
-/// Few tokens get further than a bound of their key, which saves two logarithms each. Lanes tell
-/// one another what they have found: a lane alone would go on to raise its own bar, and a warp
-/// waits for each of them. Lanes that have left the loop over packets take no part.
+/// Whether z with the noise of a word may reach the bar that `low` is below of: q <= exp(z - bar).
+/// The upper 23 bits of the word make up a float that is no larger than 1 + q.
+__device__ inline bool may_reach(float low, float z, std::uint32_t word) {
+  constexpr float log2e = 0x1.715476p+0f;
+  float share;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"((z - low) * log2e));
+  return rules::float_from_bits(word >> 9 | 0x3f800000u) <= 1.0f + share;
+}
+
+/// Offers those that may win exactly, the most promising of each lane first.
 template <int Width>
-__device__ void offer_with_noise(float const (&z)[Width], std::int32_t first_id,
-                                 draw_seed const& seed, best_of_thread& best) {
-  static_assert(Width % 4 == 0);
-  if (rules::add(maximum(z), rules::largest_noise) < best.bar) return;
-  std::uint32_t word[Width];
+__device__ void offer_exactly(float const (&z)[Width], std::uint32_t const (&word)[Width],
+                              std::int32_t first_id, unsigned lanes, best_of_thread& best) {
   float bound[Width];
 #pragma unroll
-  for (int four = 0; four < Width; four += 4) {
-    std::uint32_t own[4];
-    noise_impl::load_words(seed, static_cast<std::uint32_t>(first_id + four), own);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      word[four + i] = own[i];
-      float const most = rules::add(z[four + i], noise_impl::noise_bound(own[i]));
-      // Of -inf and the word 0 that is NaN.
-      bound[four + i] = z[four + i] == rules::minus_infinity ? rules::minus_infinity : most;
-    }
+  for (int j = 0; j < Width; ++j) {
+    float const most = rules::add(z[j], noise_bound(word[j]));
+    // Of -inf and the word 0 that is NaN.
+    bound[j] = z[j] == rules::minus_infinity ? rules::minus_infinity : most;
   }
-  unsigned const lanes = __activemask();
 #pragma unroll 1
   for (;;) {
     float const top = maximum(bound);
@@ -169,11 +175,44 @@ __device__ void offer_with_noise(float const (&z)[Width], std::int32_t first_id,
       }
 #pragma unroll
       for (int j = 0; j < Width; ++j) bound[j] = j == at ? rules::minus_infinity : bound[j];
-      best.offer_unordered(rules::add(own, rules::gumbel_from_word(own_word)), first_id + at);
+      best.offer(rules::add(own, rules::gumbel_from_word(own_word)), first_id + at);
     }
     __syncwarp(lanes);
     best.share(lanes);
   }
+}
+
+}  // namespace noise_impl
+
+/// Offers scaled logits with their noise; -inf is never taken.
+///
+/// Few tokens get further than a test that costs one exponential, and of those few further than a
+/// bound of their key, which saves two logarithms each. Lanes tell one another what they have
+/// found, and the other warps: a lane alone would go on to raise its own bar, and a warp waits for
+/// each of them. Lanes that have left the loop over packets take no part.
+template <int Width>
+__device__ void offer_with_noise(float const (&z)[Width], std::int32_t first_id,
+                                 draw_seed const& seed, best_of_thread& best,
+                                 std::uint32_t* bar_of_block) {
+  static_assert(Width % 4 == 0);
+  best.ask(bar_of_block);
+  if (rules::add(maximum(z), rules::largest_noise) < best.bar) return;
+  std::uint32_t word[Width];
+#pragma unroll
+  for (int four = 0; four < Width; four += 4) {
+    std::uint32_t own[4];
+    noise_impl::load_words(seed, static_cast<std::uint32_t>(first_id + four), own);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) word[four + i] = own[i];
+  }
+  bool may_win = false;
+  float const low = noise_impl::below(best.bar);
+#pragma unroll
+  for (int j = 0; j < Width; ++j) may_win = may_win | noise_impl::may_reach(low, z[j], word[j]);
+  unsigned const lanes = __activemask();
+  if (!__any_sync(lanes, may_win)) return;
+  noise_impl::offer_exactly(z, word, first_id, lanes, best);
+  best.tell(lanes, bar_of_block);
 }
 
 }  // namespace cuda

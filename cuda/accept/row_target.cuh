@@ -37,7 +37,7 @@ struct filter_memory {
   };
   list_memory from_list;
   float maxima[warps_of<accept_threads>];
-  team_slots<std::uint32_t> counts;
+  std::uint32_t counts[max_team];
 };
 
 struct greedy_memory {
@@ -125,12 +125,9 @@ __device__ rules::target_token find_target(support::accept_logits_call const& ca
   target_row<Type> const part = row.only(part_of(blocks));
   // Not in use by any block: two exchanges ago was the one that wrote it.
   rules::exp_sum* const sums = memory.row.sums[blocks.begin_exchange()];
-  row_scan const scanned =
-      scan_row<Memory::samples>(part, {rule, position, kind}, true, memory.row.scan,
-                                [&](int slice, rules::exp_sum const& sum) {
-                                  for (int i = 0; i < blocks.blocks(); ++i)
-                                    blocks.peer(sums, i)[slice] = sum;
-                                });
+  row_scan const scanned = scan_row<Memory::samples>(
+      part, {rule, position, kind}, true, memory.row.scan,
+      [&](int slice, rules::exp_sum const& sum) { blocks.send_to_all(sum, sums + slice); });
   part_scan found{scanned.best, lowest_finite_key, rules::minus_infinity};
   if constexpr (Memory::samples) {
     if (rule.has_filter) {
@@ -142,7 +139,10 @@ __device__ rules::target_token find_target(support::accept_logits_call const& ca
       }
     }
   }
-  found = combine_parts<Memory::samples>(blocks.exchange(found, memory.row.parts), blocks.blocks());
+  unsigned const bytes_of_sums =
+      kind == rules::log_prob_kind::none ? 0 : row_slices * sizeof(rules::exp_sum);
+  found = combine_parts<Memory::samples>(blocks.exchange(found, memory.row.parts, bytes_of_sums),
+                                         blocks.blocks());
   // Before the next exchange, after which a block that is ahead may write the sums of its next row.
   rules::exp_sum sum;
   if (kind != rules::log_prob_kind::none) {

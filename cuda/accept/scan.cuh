@@ -34,6 +34,7 @@ struct better_row {
 struct scan_memory {
   row_best best[warps_of<accept_threads>];
   std::uint32_t max[warps_of<accept_threads>];
+  std::uint32_t bar;  // of all threads, as an order_key
   float sums[warps_of<accept_threads>];
 };
 
@@ -57,32 +58,67 @@ __device__ void add_to_sum(float const (&y)[Width], rules::exp_sum& sum) {
   add_packet(sum, y, fmaxf(sum.max, maximum(y)));
 }
 
+/// The largest of one thread's columns of a plain row. Returns whether a NaN or +inf was among
+/// them.
+template <class Type>
+__device__ bool find_largest(target_row<Type> const& row, best_of_thread& best) {
+  bool met_nan = false;
+  row.for_each_span([&](logits_span<Type> const& span, std::int32_t begin) {
+    float x[Type::width];
+    largest_packet<Type> packet;
+    span.template for_each_packet<accept_threads>(
+        [&](std::int32_t column, float(&y)[Type::width]) {
+          met_nan = met_nan | sanitize(y);
+          offer_largest(y, begin + column, best);
+        },
+        packet);
+    if (packet.first_column < 0) return;
+    span.load_packet(packet.first_column, x);
+    offer_largest(x, begin + packet.first_column, best);
+  });
+  return met_nan;
+}
+
 /// One thread's columns. Returns whether a NaN or +inf was among them.
 template <bool Samples, class Type>
 __device__ bool scan_columns(target_row<Type> const& row, row_query const& query,
-                             best_of_thread& best, group_maxima& maxima, rules::exp_sum& sum) {
+                             best_of_thread& best, group_maxima& maxima, rules::exp_sum& sum,
+                             std::uint32_t* bar_of_block) {
   using rules::log_prob_kind;
   constexpr int width = Type::width;
   rules::draw_rule const& rule = query.rule;
   log_prob_kind const kind = query.kind;
-  bool const is_greedy = !Samples || rule.is_greedy;
-  bool const has_filter = Samples && rule.has_filter;
-  bool const has_noise = !is_greedy && !has_filter;
-  draw_seed const seed{rule.seed, query.position};
-  return row.template visit<accept_threads>(
-      [&](float const(&x)[width]) {
-        if (kind == log_prob_kind::given) add_to_sum(x, sum);
-      },
-      [&](std::int32_t first_id, float(&x)[width]) {
-        if (is_greedy) offer_largest(x, first_id, best);
-        if (has_filter) maxima.add(x);
-        if (!has_noise && kind != log_prob_kind::processed) return;
+  auto const look = [&](float const(&x)[width]) {
+    if (kind == log_prob_kind::given) add_to_sum(x, sum);
+  };
+  auto const scale = [&](float(&x)[width]) {
 #pragma unroll
-        for (int j = 0; j < width; ++j) x[j] = rules::scaled(x[j], rule.r);
-        if (kind == log_prob_kind::processed) add_to_sum(x, sum);
-        if (has_noise) offer_with_noise(x, first_id, seed, best);
-      },
-      largest_gate<Type>{best, !is_greedy || kind != log_prob_kind::none || row.bias != nullptr});
+    for (int j = 0; j < width; ++j) x[j] = rules::scaled(x[j], rule.r);
+    if (kind == log_prob_kind::processed) add_to_sum(x, sum);
+  };
+  if constexpr (Samples) {
+    if (rule.has_filter) {
+      return row.template visit<accept_threads>(look, [&](std::int32_t, float(&x)[width]) {
+        maxima.add(x);
+        if (kind == log_prob_kind::processed) scale(x);
+      });
+    }
+    if (!rule.is_greedy) {
+      draw_seed const seed{rule.seed, query.position};
+      return row.template visit<accept_threads, 1>(
+          look, [&](std::int32_t first_id, float(&x)[width]) {
+            scale(x);
+            offer_with_noise(x, first_id, seed, best, bar_of_block);
+          });
+    }
+  }
+  if (kind == log_prob_kind::none && row.is_plain()) {
+    return find_largest(row, best);
+  }
+  return row.template visit<accept_threads, 2>(look, [&](std::int32_t first_id, float(&x)[width]) {
+    offer_largest(x, first_id, best);
+    if (kind == log_prob_kind::processed) scale(x);
+  });
 }
 
 /// better_row over a warp.
@@ -130,11 +166,15 @@ __device__ row_scan scan_row(target_row<Type> const& row, row_query const& query
   row_scan found;
   best_of_thread best;
   bool met_nan = false;
+  if constexpr (Samples) {
+    if (threadIdx.x == 0) memory.bar = 0;
+    __syncthreads();
+  }
 #pragma unroll 1
   for (int slice = row.part.first; slice < row.part.last; slice += step) {
     rules::exp_sum sum;
     bool const bad = scan_impl::scan_columns<Samples>(row.only({slice, slice + step}), query, best,
-                                                      found.maxima, sum);
+                                                      found.maxima, sum, &memory.bar);
     met_nan = met_nan | bad;
     if (!sums) continue;
     sum = scan_impl::sum_of_block(sum, memory);

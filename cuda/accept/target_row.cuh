@@ -47,11 +47,24 @@ struct target_row {
   __device__ target_row only(row_part share) const { return {data, ranges, bias, allowed, share}; }
 
   /// Calls look(x) with sanitised logits as the model gave them, then body(first_id, x) with what
-  /// they count as. Returns whether this thread met a NaN or +inf. Its ids ascend. The gate is that
-  /// of logits_span.
-  template <int Threads, class Look, class Body, class Gate = every_packet>
-  __device__ bool visit(Look look, Body body, Gate&& gate = {}) const {
+  /// they count as. Returns whether this thread met a NaN or +inf. Its ids ascend.
+  template <int Threads, int Batch = 4, class Look, class Body>
+  __device__ bool visit(Look look, Body body) const {
     bool met_nan = false;
+    for_each_span([&](logits_span<Type> const& span, std::int32_t begin) {
+      span.template for_each_packet<Threads, Batch>([&](std::int32_t column, float(&x)[width]) {
+        met_nan = met_nan | sanitize(x);
+        look(x);
+        adjust(begin + column, span.columns - column, x);
+        body(begin + column, x);
+      });
+    });
+    return met_nan;
+  }
+
+  /// Calls body(columns of memory, id of the first) for the part of each range.
+  template <class Body>
+  __device__ void for_each_span(Body body) const {
 #pragma unroll 1
     for (int r = 0; r < 2; ++r) {
       vocab_range const range = r == 0 ? ranges.range[0] : ranges.range[1];
@@ -59,22 +72,16 @@ struct target_row {
       std::int32_t const from = begin_of(part.first, all);
       std::int32_t const count = begin_of(part.last, all) - from;
       auto const begin = static_cast<std::int32_t>(range.global_begin) + from;
-      logits_span<Type> const span{data + range.local_begin + from, count};
-      span.template for_each_packet<Threads>(
-          [&](std::int32_t column, float(&x)[width]) {
-            met_nan = met_nan | sanitize(x);
-            look(x);
-            adjust(begin + column, count - column, x);
-            body(begin + column, x);
-          },
-          gate);
+      body(logits_span<Type>{data + range.local_begin + from, count}, begin);
     }
-    return met_nan;
   }
 
-  template <int Threads, class Body>
+  /// Logits count as what they are in memory.
+  __device__ bool is_plain() const { return bias == nullptr && allowed == nullptr; }
+
+  template <int Threads, int Batch = 4, class Body>
   __device__ void for_each_packet(Body body) const {
-    visit<Threads>([](float const(&)[width]) {}, body);
+    visit<Threads, Batch>([](float const(&)[width]) {}, body);
   }
 
   /// The logit of a token that log-probs are of.

@@ -13,35 +13,51 @@ inline namespace v0 {
 namespace cuda {
 
 /// What blocks of the largest cluster that every device has can say to one another. A place is used
-/// again two exchanges later: by then a barrier says that it has been read.
+/// again two exchanges later: by then it has been read.
 inline constexpr int max_team = 8;
 template <class T>
-struct team_slots {
+struct alignas(16) team_slots {
   T value[2][max_team];
+};
+
+/// Shared memory of a block: an mbarrier for each of two exchanges, which counts what arrives.
+struct team_memory {
+  std::uint64_t arrived[2];
 };
 
 class team {
  public:
-  /// Blocks begin when they can: what they have in shared memory is there after the first barrier.
-  __device__ team() {
+  /// Blocks begin when they can: what they have in shared memory is there after the first exchange
+  /// has begun.
+  __device__ explicit team(team_memory& memory) : memory_(memory) {
 #if __CUDA_ARCH__ >= 900
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank_));
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks_));
-    if (blocks_ > 1) arrive();
+    if (blocks_ == 1) return;
+    if (threadIdx.x == 0) {
+      for (std::uint64_t& barrier : memory_.arrived) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)));
+      }
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
   }
 
   __device__ int rank() const { return static_cast<int>(rank_); }
   __device__ int blocks() const { return static_cast<int>(blocks_); }
 
-  /// Waits for all blocks; what was written before is visible afterwards.
+  /// Waits for all blocks; what was written before is visible afterwards. Takes longer than an
+  /// exchange: all memory of all threads is waited for.
   __device__ void barrier() {
     if (blocks_ == 1) return __syncthreads();
 #if __CUDA_ARCH__ >= 900
     meet();
     race_delay(0);
-    arrive();
-    wait();
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    wait_for_blocks();
 #endif
   }
 
@@ -61,61 +77,130 @@ class team {
     return own;
   }
 
-  /// Begins an exchange, which ends at the next barrier, and returns which of two places it uses.
+  /// Begins an exchange and returns which of two places it uses.
   __device__ unsigned begin_exchange() {
     meet();
-    phase_ ^= 1u;
+    ++turn_;
     race_delay(1);
-    return phase_;
+    return place();
+  }
+
+  /// Sends a value to the same object in every block, as a part of the exchange that has begun. By
+  /// one thread.
+  template <class T>
+  __device__ void send_to_all(T const& value, T* own) const {
+    for (int to = 0; to < blocks(); ++to) send(value, own, to);
   }
 
   /// Ends an exchange with one value of each block, by rank. `value` is the same in all threads of
-  /// a block.
+  /// a block; `bytes_sent` is what all blocks sent to this one before.
   template <class T>
-  __device__ T const* exchange(T const& value, team_slots<T>& slots) {
+  __device__ T const* exchange(T const& value, team_slots<T>& slots, unsigned bytes_sent = 0) {
     auto const to = static_cast<int>(threadIdx.x);
-    if (to < blocks()) peer(&slots, to)->value[phase_][rank_] = value;
-    barrier();
-    return slots.value[phase_];
-  }
-
-  template <class T>
-  __device__ T const* gather(T const& value, team_slots<T>& slots) {
-    begin_exchange();
-    return exchange(value, slots);
+    T* const own = &slots.value[place()][rank_];
+    if (blocks_ > 1 && to == 0) expect(blocks_ * sizeof(T) + bytes_sent);
+    if (to < blocks()) send(value, own, to);
+    await();
+    return slots.value[place()];
   }
 
   template <class T, class Op>
   __device__ T reduce(T value, Op op, team_slots<T>& slots) {
     if (blocks_ == 1) return value;
-    T const* const all = gather(value, slots);
+    begin_exchange();
+    T const* const all = exchange(value, slots);
     value = all[0];
     for (int i = 1; i < blocks(); ++i) value = op(value, all[i]);
     return value;
   }
 
  private:
+  __device__ unsigned place() const { return turn_ & 1u; }
+
+  static __device__ std::uint32_t shared_address(void const* object) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(object));
+  }
+
   /// Every block has begun.
   __device__ void meet() {
     if (has_met_ || blocks_ == 1) return;
-    wait();
+    wait_for_blocks();
     has_met_ = true;
   }
 
-  __device__ void arrive() const {
+  __device__ void wait_for_blocks() const {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-#endif
-  }
-  __device__ void wait() const {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
   }
 
+  /// Stores to block `to`, whose mbarrier counts the bytes when they are there.
+  template <class T>
+  __device__ void send(T const& value, T* own, int to) const {
+    if (blocks_ == 1) {
+      *own = value;
+      return;
+    }
+#if __CUDA_ARCH__ >= 900
+    constexpr int words = sizeof(T) / 4;
+    static_assert(sizeof(T) % 4 == 0);
+    std::uint32_t word[words];
+    memcpy(word, &value, sizeof(T));
+    std::uint32_t const address = in_block(own, to);
+    std::uint32_t const barrier = in_block(&memory_.arrived[place()], to);
+#pragma unroll
+    for (int w = 0; w < words; ++w) {
+      asm volatile(
+          "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+              address + 4 * w),
+          "r"(word[w]), "r"(barrier)
+          : "memory");
+    }
+#endif
+  }
+
+  __device__ void expect(unsigned bytes) const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                     shared_address(&memory_.arrived[place()])),
+                 "r"(bytes)
+                 : "memory");
+#endif
+  }
+
+  /// All that this exchange sends to this block is there.
+  __device__ void await() const {
+    if (blocks_ == 1) return __syncthreads();
+#if __CUDA_ARCH__ >= 900
+    std::uint32_t const barrier = shared_address(&memory_.arrived[place()]);
+    // Exchange 1 is the first that uses place 1, exchange 2 the first that uses place 0.
+    std::uint32_t const parity = ((turn_ - 1) >> 1) & 1u;
+    std::uint32_t is_done = 0;
+    do {
+      asm volatile(
+          "{\n\t.reg .pred p;\n\t"
+          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+          "selp.u32 %0, 1, 0, p;\n\t}"
+          : "=r"(is_done)
+          : "r"(barrier), "r"(parity)
+          : "memory");
+    } while (is_done == 0);
+#endif
+  }
+
+  static __device__ std::uint32_t in_block(void const* own, int to) {
+    std::uint32_t address = 0;
+#if __CUDA_ARCH__ >= 900
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(own)), "r"(to));
+#endif
+    return address;
+  }
+
+  team_memory& memory_;
   std::uint32_t rank_ = 0;
   std::uint32_t blocks_ = 1;
-  unsigned phase_ = 0;
+  unsigned turn_ = 0;
   bool has_met_ = false;
 };
 

@@ -93,8 +93,7 @@ __device__ float largest_or_nan(uint4 const& raw) {
 
 /// Lets a body see every packet.
 struct every_packet {
-  __device__ bool admits(uint4 const&) const { return true; }
-  __device__ void settle() const {}
+  __device__ bool admits(uint4 const&, std::int32_t) const { return true; }
 };
 
 /// Consecutive columns of a row.
@@ -108,39 +107,45 @@ struct logits_span {
   /// Calls body(first column, float (&x)[width]) for every packet of columns, each in one thread;
   /// a thread sees its packets in ascending order. Columns beyond the last hold -inf. Which thread
   /// gets a packet, and when, depends on the column alone and not on where the row lies. Whole
-  /// packets that the gate does not admit are left out; after each one the gate settles.
-  template <int Threads, class Body, class Gate = every_packet>
+  /// packets that the gate does not admit are left out.
+  ///
+  /// A thread has `Batch` loads in flight, and there are as many copies of the body: one load does
+  /// not fill the memory system, unless the body is long.
+  template <int Threads, int Batch = 4, class Body, class Gate = every_packet>
   __device__ void for_each_packet(Body body, Gate&& gate = {}) const {
     bool const is_aligned = reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
     std::int32_t const whole = is_aligned ? columns / width : 0;
     std::int32_t const packets = (columns + width - 1) / width;
-    auto packet = static_cast<std::int32_t>(threadIdx.x);
-    // A few loads in flight per thread: one does not fill the memory system. They are kept in a
-    // queue, as unrolling would repeat the body.
-    uint4 ahead[depth];
-#pragma unroll
-    for (int d = 0; d < depth; ++d) ahead[d] = load(packet + d * Threads, whole);
 #pragma unroll 1
-    for (; packet < packets; packet += Threads) {
-      float x[width];
-      bool const is_whole = packet < whole;
-      bool const is_admitted = !is_whole || gate.admits(ahead[0]);
-      if (is_whole) {
-        unpack(ahead[0], x);
-      } else {
-        load_elements(packet, x);
-      }
+    for (auto first = static_cast<std::int32_t>(threadIdx.x); first < packets;
+         first += Batch * Threads) {
+      uint4 raw[Batch];
 #pragma unroll
-      for (int d = 1; d < depth; ++d) ahead[d - 1] = ahead[d];
-      ahead[depth - 1] = load(packet + depth * Threads, whole);
-      if (is_admitted) body(packet * width, x);
-      gate.settle();
+      for (int i = 0; i < Batch; ++i) raw[i] = load(first + i * Threads, whole);
+#pragma unroll
+      for (int i = 0; i < Batch; ++i) {
+        std::int32_t const packet = first + i * Threads;
+        if (packet >= packets) break;
+        float x[width];
+        bool const is_whole = packet < whole;
+        bool const is_admitted = !is_whole || gate.admits(raw[i], packet * width);
+        if (!is_admitted) continue;
+        if (is_whole) {
+          unpack(raw[i], x);
+        } else {
+          load_elements(packet, x);
+        }
+        body(packet * width, x);
+      }
     }
   }
 
- private:
-  static constexpr int depth = 3;
+  /// The columns of a whole packet of an aligned span.
+  __device__ void load_packet(std::int32_t first_column, float (&x)[width]) const {
+    unpack(__ldg(reinterpret_cast<uint4 const*>(data + first_column)), x);
+  }
 
+ private:
   __device__ uint4 load(std::int32_t packet, std::int32_t whole) const {
     uint4 raw{0, 0, 0, 0};
     if (packet < whole) raw = __ldg(reinterpret_cast<uint4 const*>(data) + packet);
