@@ -10,5 +10,6 @@ void add_mask_cases();
 void add_accept_cases();
 void add_compact_cases();
 void add_round_cases();
+void add_shard_cases();
 
 }  // namespace bench

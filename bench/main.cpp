@@ -50,5 +50,6 @@ int main(int argc, char** argv) {
   bench::add_accept_cases();
   bench::add_compact_cases();
   bench::add_round_cases();
+  bench::add_shard_cases();
   benchmark::RunSpecifiedBenchmarks();
 }

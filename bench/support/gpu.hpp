@@ -37,6 +37,10 @@ void fill_logits(void* data, logit_rows const& rows);
 /// Sets the elements `at` (host memory) to `value`.
 void set_logits(void* data, ddtree::dtype type, std::vector<ddtree::index_t> const& at,
                 float value);
+/// Enqueues what an all-gather leaves behind: `from` is [ranks, rows, row_bytes], `to` [rows,
+/// ranks, row_bytes]. Multiples of 16 bytes.
+void gather(void* to, void const* from, ddtree::index_t ranks, ddtree::index_t rows,
+            ddtree::index_t row_bytes);
 
 /// Microseconds per launch: of the replays of a captured graph, quantiles.
 struct launch_time {

@@ -22,6 +22,7 @@ void release(void*) {}
 void copy(void*, void const*, std::size_t) { fail(); }
 void fill_logits(void*, logit_rows const&) { fail(); }
 void set_logits(void*, ddtree::dtype, std::vector<ddtree::index_t> const&, float) { fail(); }
+void gather(void*, void const*, ddtree::index_t, ddtree::index_t, ddtree::index_t) { fail(); }
 launch_time time_launches(std::function<void(int)> const&, int) { fail(); }
 roof const& roofs() { fail(); }
 
