@@ -117,6 +117,7 @@ struct whole_batch {
     std::vector<float> mine(sized(shape.batch * shape.width() * columns), not_a_number);
     for (index_t row = 0; row < shape.batch * shape.width(); ++row) {
       for (auto const& range : ranges.range) {
+        if (range.count == 0) continue;
         std::copy_n(flat.begin() + row * shape.vocab + range.global_begin, range.count,
                     mine.begin() + row * columns + range.local_begin);
       }
@@ -376,6 +377,13 @@ TEST_CASE("ranks without columns, or without any contribution, change nothing", 
     auto const expected = whole.run_whole(ctx, how);
     partition p{{{}, {{{0, 40, 0}, {}}}, {}}, {0, 40, 0}};
     check_same(whole.run_sharded(ctx, p, how, true), expected);
+
+    // Of an unused range only the count says something.
+    index_t const far = std::numeric_limits<index_t>::max();
+    for (ddtree::vocab_range const unused : {ddtree::vocab_range{far, 0, far}, {-far, 0, -far}}) {
+      p = {{{{unused, {0, 25, 0}}}, {{{0, 15, 25}, unused}}}, {40, 40}};
+      check_same(whole.run_sharded(ctx, p, how, true), expected);
+    }
 
     // Without logits at all.
     whole.options.shard_log_prob = false;

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -230,7 +231,97 @@ TEST_CASE("expand_merge stays in range whatever a contribution holds", "[expand]
         REQUIRE(out.log_prob.values()[i] == -inf);
       }
       REQUIRE(out.flags.values()[1] == no_flags);
+      auto const known = ddtree::flag::draft_nan | ddtree::flag::id_out_of_range;
+      for (auto const flags : out.flags.values()) REQUIRE((flags & ~known) == no_flags);
     }
+  }
+}
+
+TEST_CASE("expand_merge takes the best of lists in any order", "[expand][shards][small]") {
+  // Two ranks, one row; and what one rank sent stands there twice, as after a wrong gather.
+  auto const shape = expand_shape(1, 4000, 1, GENERATE(6, 100, 1024));
+  auto const top_k = sized(shape.top_k);
+  bool const repeats = GENERATE(false, true);
+  std::mt19937 engine(92);
+  for (auto const& [name, ctx] : contexts_for(operation::expand_merge)) {
+    CAPTURE(name, top_k, repeats);
+    std::vector<std::pair<float, std::int32_t>> best;
+    std::vector<std::vector<std::uint32_t>> sent;
+    for (std::int32_t rank = 0; rank < 2; ++rank) {
+      std::vector<std::uint32_t> words(ddtree::expand_shard_bytes(shape) / 4, 0);
+      for (std::size_t i = 0; i < top_k; ++i) {
+        auto const logit = static_cast<float>(engine() % 50);
+        std::int32_t const id = 2 * static_cast<std::int32_t>(i) + rank;
+        words[i] = bits_of(logit);
+        words[top_k + i] = static_cast<std::uint32_t>(id);
+        if (repeats && rank == 1) continue;
+        for (int copy = 0; copy < (repeats ? 2 : 1); ++copy) best.emplace_back(-logit, id);
+      }
+      words[2 * top_k] = bits_of(50.0f);
+      words[2 * top_k + 1] = bits_of(1.0f);
+      sent.push_back(words);
+    }
+    std::vector<std::uint32_t> gathered = sent[0];
+    gathered.insert(gathered.end(), sent[repeats ? 0 : 1].begin(), sent[repeats ? 0 : 1].end());
+    buffer<std::uint32_t> all(ctx, gathered);
+    candidate_buffers out(ctx, shape);
+    buffer<unsigned char> scratch(ctx, ddtree::expand_merge_workspace_bytes(ctx, shape, 2));
+    REQUIRE(
+        ddtree::expand_merge(ctx, shape, {}, {all.data(), 2}, out.view(), scratch.as_workspace()));
+    std::sort(best.begin(), best.end());
+    std::vector<ddtree::token_t> want;
+    for (std::size_t i = 0; i < top_k; ++i) want.push_back(best[i].second);
+    CHECK(out.token.values() == want);
+  }
+}
+
+TEST_CASE("expand_merge outlives one token sent by all ranks in every slot", "[expand][shards]") {
+  auto const shape = expand_shape(1, 50, 1, 1024);
+  index_t const ranks = 8;
+  std::vector<std::uint32_t> words(ddtree::expand_shard_bytes(shape) / 4, 0);
+  std::fill_n(words.begin(), 1024, bits_of(2.0f));
+  std::fill_n(words.begin() + 1024, 1024, 3u);
+  words[2048] = bits_of(2.0f);
+  words[2049] = bits_of(1.0f);
+  for (auto const& [name, ctx] : contexts_for(operation::expand_merge)) {
+    CAPTURE(name);
+    std::vector<std::uint32_t> gathered;
+    for (index_t r = 0; r < ranks; ++r) gathered.insert(gathered.end(), words.begin(), words.end());
+    buffer<std::uint32_t> all(ctx, gathered);
+    candidate_buffers out(ctx, shape);
+    buffer<unsigned char> scratch(ctx, ddtree::expand_merge_workspace_bytes(ctx, shape, ranks));
+    REQUIRE(ddtree::expand_merge(ctx, shape, {}, {all.data(), ranks}, out.view(),
+                                 scratch.as_workspace()));
+    CHECK(out.token.values() == std::vector<ddtree::token_t>(1024, 3));
+  }
+}
+
+TEST_CASE("expand_shard looks at nothing of an unused range but its count",
+          "[expand][shards][small]") {
+  auto const shape = expand_shape(1, 10, 1, 3);
+  index_t const far = std::numeric_limits<index_t>::max();
+  std::vector<float> const x{1.0f, 3.0f, 2.0f};
+  for (auto const& [name, ctx] : contexts_for(operation::expand_shard)) {
+    CAPTURE(name);
+    buffer<float> logits(ctx, x);
+    ddtree::logits_view shard{logits.data(), dtype::f32};
+    shard.vocab = 3;
+    std::vector<std::vector<std::uint32_t>> sent;
+    for (ddtree::vocab_range const unused :
+         {ddtree::vocab_range{}, {far, 0, far}, {-far, 0, -far}, {far, 0, -far}}) {
+      for (bool const first : {false, true}) {
+        ddtree::vocab_ranges ranges{{{0, 3, 5}, unused}};
+        if (first) std::swap(ranges.range[0], ranges.range[1]);
+        buffer<std::uint32_t> out(ctx, ddtree::expand_shard_bytes(shape) / 4);
+        buffer<unsigned char> scratch(ctx, ddtree::expand_shard_workspace_bytes(ctx, shape));
+        REQUIRE(ddtree::expand_shard(ctx, shape, {}, shard, ranges, {out.data(), out.bytes()},
+                                     scratch.as_workspace()));
+        sent.push_back(out.values());
+        sent.back().resize(9);  // what fills it up is not written
+        CHECK(sent.back() == sent.front());
+      }
+    }
+    CHECK(sent.front()[3] == 6u);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/launch.hpp"
 #include "expand/begin_flags.hpp"
+#include "rules/expand.hpp"
 #include "rules/views.hpp"
 
 namespace ddtree {
@@ -20,6 +21,7 @@ __global__ __launch_bounds__(threads) void begin_flags_kernel(begin_flags_call c
     for (index_t s = 0; s < p.sources; ++s) {
       flags |= *reinterpret_cast<std::uint32_t const*>(first + s * p.source_stride_bytes);
     }
+    flags &= rules::contributed_flags;
   }
   p.flags[b] = flags;
 }

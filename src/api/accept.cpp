@@ -317,7 +317,8 @@ status accept_shard(context const& ctx, round_shape const& shape, batch_view con
       check_shard::scratch(scratch, accept_shard_workspace_bytes(ctx, shape)));
   if (!bad) return bad;
 
-  accept_shard_call call{ctx, shape, batch, tree, shard, ranges, how, out, scratch, options};
+  accept_shard_call call{ctx, shape, batch,   tree,   shard, support::used_ranges(ranges),
+                         how, out,   scratch, options};
   resolve(call.shard, shard.vocab, shape);
   resolve(call.options, shape);
   return support::dispatch(accept_shard_table, operation::accept_shard, call);

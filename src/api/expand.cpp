@@ -6,6 +6,7 @@
 #include "rules/expand.hpp"
 #include "support/calls.hpp"
 #include "support/validate.hpp"
+#include "support/validate_shard.hpp"
 #include "support/variants.hpp"
 
 #include <cstdint>
@@ -53,8 +54,6 @@ using check_merge = support::check<"expand_merge">;
 
 bool has_rows(round_shape const& shape) { return shape.batch > 0 && shape.depth > 0; }
 
-bool is_aligned(void const* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
-
 /// What expand and expand_merge write. Arrays without elements may be null.
 template <class Check>
 status check_out(round_shape const& shape, candidates const& out) {
@@ -86,70 +85,6 @@ status check_draft(round_shape const& shape, logits_view const& draft,
   }
   if (draft.batch_stride < 0) return check_expand::fail<"draft.batch_stride < 0">();
   return check_expand::ids<"draft.row_offset">(draft.row_offset);
-}
-
-status check_shard_rows(round_shape const& shape, logits_view const& shard,
-                        vocab_ranges const& ranges) {
-  bool const is_empty = ranges.range[0].count == 0 && ranges.range[1].count == 0;
-  if (!support::is_float(shard.type)) {
-    return check_shard::fail<"shard.type is not f32, f16 or bf16">();
-  }
-  if (shard.vocab < 0) return check_shard::fail<"shard.vocab < 0">();
-  if (!is_empty && shard.vocab == 0) return check_shard::fail<"shard.vocab is not given">();
-  if (!is_empty && has_rows(shape) && shard.data == nullptr) {
-    return check_shard::fail<"shard.data is null">();
-  }
-  if (shard.row_stride < 0 || (shard.row_stride > 0 && shard.row_stride < shard.vocab)) {
-    return check_shard::fail<"shard.row_stride shorter than a row">();
-  }
-  if (shard.batch_stride < 0) return check_shard::fail<"shard.batch_stride < 0">();
-  return check_shard::ids<"shard.row_offset">(shard.row_offset);
-}
-
-/// Ids end at `id_end`.
-status check_range(vocab_range const& range, index_t columns, index_t id_end) {
-  if (range.count < 0) return check_shard::fail<"ranges.count < 0">();
-  if (range.count == 0) return {};
-  if (range.local_begin < 0 || range.count > columns || range.local_begin > columns - range.count) {
-    return check_shard::fail<"ranges beyond shard.vocab">();
-  }
-  if (range.global_begin < 0 || range.count > id_end || range.global_begin > id_end - range.count) {
-    return check_shard::fail<"ranges beyond the vocabulary">();
-  }
-  return {};
-}
-
-status check_ranges(vocab_ranges const& ranges, index_t columns, index_t id_end) {
-  vocab_range const& a = ranges.range[0];
-  vocab_range const& b = ranges.range[1];
-  if (auto s = check_range(a, columns, id_end); !s) return s;
-  if (auto s = check_range(b, columns, id_end); !s) return s;
-  bool const apart = a.count == 0 || b.count == 0 || a.global_begin + a.count <= b.global_begin ||
-                     b.global_begin + b.count <= a.global_begin;
-  return apart ? status{} : check_shard::fail<"ranges overlap">();
-}
-
-status check_contribution(round_shape const& shape, shard_out const& out) {
-  std::size_t const bytes = expand_shard_bytes(shape);
-  if (bytes != 0 && out.data == nullptr) return check_shard::fail<"out.data is null">();
-  if (!is_aligned(out.data)) return check_shard::fail<"out.data is not aligned to 16 bytes">();
-  return out.bytes >= bytes ? status{} : check_shard::fail<"out.bytes too small">();
-}
-
-status check_all_ranks(round_shape const& shape, shard_in const& in) {
-  if (in.ranks < 1) return check_merge::fail<"all_ranks.ranks < 1">();
-  if (shape.batch > 0 && in.data == nullptr) return check_merge::fail<"all_ranks.data is null">();
-  if (!is_aligned(in.data)) {
-    return check_merge::fail<"all_ranks.data is not aligned to 16 bytes">();
-  }
-  auto const bytes = static_cast<index_t>(expand_shard_bytes(shape));
-  if (in.rank_stride_bytes < 0 || (in.rank_stride_bytes > 0 && in.rank_stride_bytes < bytes)) {
-    return check_merge::fail<"all_ranks.rank_stride_bytes shorter than a contribution">();
-  }
-  if (in.rank_stride_bytes % 16 != 0) {
-    return check_merge::fail<"all_ranks.rank_stride_bytes is not a multiple of 16">();
-  }
-  return {};
 }
 
 template <class Check>
@@ -211,13 +146,15 @@ status expand_shard(context const& ctx, round_shape const& shape, batch_view con
   status const bad = support::first_failure(
       check_shard::context(ctx), check_shard::shape(shape), check_shard::batch(batch),
       check_options<check_shard>(options), check_draft_vocab<check_shard>(options),
-      check_shard_rows(shape, shard, ranges),
-      check_ranges(ranges, shard.vocab, rules::draft_ids(options, shape.vocab)),
-      check_contribution(shape, out),
+      support::check_shard_rows<check_shard>(has_rows(shape), shard, ranges),
+      support::check_ranges<check_shard>(ranges, shard.vocab,
+                                         rules::draft_ids(options, shape.vocab)),
+      support::check_contribution<check_shard>(out, expand_shard_bytes(shape)),
       check_shard::scratch(scratch, expand_shard_workspace_bytes(ctx, shape)));
   if (!bad) return bad;
 
-  expand_shard_call call{ctx, shape, batch, shard, ranges, out, scratch, options};
+  expand_shard_call call{ctx, shape,   batch,  shard, support::used_ranges(ranges),
+                         out, scratch, options};
   support::set_if_zero(call.shard.row_stride, shard.vocab);
   support::set_if_zero(call.shard.batch_stride, shape.depth);
   return support::dispatch(expand_shard_table, operation::expand_shard, call);
@@ -237,7 +174,8 @@ status expand_merge(context const& ctx, round_shape const& shape, batch_view con
   status const bad = support::first_failure(
       check_merge::context(ctx), check_merge::shape(shape), check_merge::batch(batch),
       check_options<check_merge>(options), check_draft_vocab<check_merge>(options),
-      check_all_ranks(shape, all_ranks), check_out<check_merge>(shape, out),
+      support::check_all_ranks<check_merge>(all_ranks, expand_shard_bytes(shape)),
+      check_out<check_merge>(shape, out),
       check_merge::scratch(scratch, expand_merge_workspace_bytes(ctx, shape, all_ranks.ranks)));
   if (!bad) return bad;
 

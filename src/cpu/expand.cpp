@@ -275,7 +275,8 @@ status expand_merge(support::expand_merge_call const& call) noexcept {
     call.out.flags[b] = gather_flags(memory, call.shape, b);
     if (!rules::find_row(call.batch, call.shape.request_rows(), b).active) continue;
     for (index_t rank = 0; rank < call.all_ranks.ranks; ++rank) {
-      call.out.flags[b] |= contribution<std::uint32_t>(call, rank)[flags + b];
+      call.out.flags[b] |=
+          contribution<std::uint32_t>(call, rank)[flags + b] & rules::contributed_flags;
     }
   }
   return {};

@@ -10,6 +10,7 @@
 #include "rules/sampling.hpp"
 
 #include <cstddef>
+#include <cstdint>
 
 namespace ddtree {
 inline namespace v0 {
@@ -43,6 +44,9 @@ struct expand_shard_layout {
   index_t flags;  // uint32 [batch]
   std::size_t bytes;
 };
+
+// What a contribution may say of its request; other bits are damage.
+inline constexpr std::uint32_t contributed_flags = flag::draft_nan | flag::id_out_of_range;
 
 DDTREE_HD constexpr expand_shard_layout expand_layout(round_shape const& shape) noexcept {
   index_t const rows = shape.batch * shape.depth;

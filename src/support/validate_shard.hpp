@@ -62,6 +62,14 @@ status check_ranges(vocab_ranges const& ranges, index_t columns, index_t id_end)
   return apart ? status{} : Check::template fail<"ranges overlap">();
 }
 
+/// An unused range may hold anything beside its count; backends compute with what they are given.
+inline vocab_ranges used_ranges(vocab_ranges ranges) {
+  for (vocab_range& range : ranges.range) {
+    if (range.count == 0) range = {};
+  }
+  return ranges;
+}
+
 /// Where a rank writes its contribution of so many bytes.
 template <class Check>
 status check_contribution(shard_out const& out, std::size_t bytes) {
