@@ -56,6 +56,7 @@ struct expand_side {
   static constexpr operation shard_op = operation::expand_shard;
   static constexpr operation merge_op = operation::expand_merge;
   static constexpr char const* name = "expand_sharded";
+  static constexpr char const* filters = "";
 
   expand_side(scene& s, shard_case const& of) : ctx(s.ctx), c(of) {
     index_t const slots = c.shape.batch * c.shape.depth * c.shape.top_k;
@@ -89,42 +90,58 @@ struct expand_side {
   ddtree::workspace scratch;
 };
 
-/// Greedy; the target follows each tree for six nodes.
+/// Greedy, or sampled with filters; the target follows each tree for six nodes.
+template <bool Sampled>
 struct accept_side {
   static constexpr operation shard_op = operation::accept_shard;
   static constexpr operation merge_op = operation::accept_merge;
   static constexpr char const* name = "accept_sharded";
+  static constexpr char const* filters = Sampled ? "/k:50/p:0.9" : "";
 
   accept_side(scene& s, shard_case const& of)
       : ctx(s.ctx), c(of), tree(draw_trees(s, c.shape)), elements(draw_walks(s, c.shape, tree)) {
     check(ddtree::bind_accepted(c.shape, s.scratch(ddtree::accepted_bytes(c.shape)), &out));
     out.log_prob = nullptr;
+    batch = {s.filled<std::int32_t>(c.shape.batch, 100)};
+    if (Sampled) {
+      how.temperature = s.filled(c.shape.batch, 1.0f);
+      how.top_k = s.filled(c.shape.batch, 50);
+      how.top_p = s.filled(c.shape.batch, 0.9f);
+      how.seed = s.filled<std::int64_t>(c.shape.batch, 1);
+      how.max_top_k = 64;
+    }
     scratch = s.scratch(std::max({ddtree::accept_greedy_workspace_bytes(ctx, c.shape),
+                                  ddtree::accept_sampled_workspace_bytes(ctx, c.shape),
                                   ddtree::accept_shard_workspace_bytes(ctx, c.shape),
                                   ddtree::accept_merge_workspace_bytes(ctx, c.shape, c.ranks)}));
   }
 
   static index_t rows(ddtree::round_shape const& shape) { return shape.batch * shape.width(); }
   index_t rows_read() const { return static_cast<index_t>(elements.size()) + c.shape.batch; }
-  std::size_t contribution_bytes() const { return ddtree::accept_shard_bytes(c.shape, {}); }
+  std::size_t contribution_bytes() const { return ddtree::accept_shard_bytes(c.shape, how); }
   std::vector<index_t> const& winners() const { return elements; }
 
   ddtree::status shard(void const* logits, index_t rank, ddtree::shard_out to) const {
     ddtree::logits_view view{logits, type};
     view.vocab = c.columns();
-    return ddtree::accept_shard(ctx, c.shape, {}, tree, view, columns_of(c, rank), {}, to, scratch);
+    return ddtree::accept_shard(ctx, c.shape, batch, tree, view, columns_of(c, rank), how, to,
+                                scratch);
   }
   ddtree::status merge(void const* all) const {
-    return ddtree::accept_merge(ctx, c.shape, {}, tree, {all, c.ranks, 0}, {}, out, scratch);
+    return ddtree::accept_merge(ctx, c.shape, batch, tree, {all, c.ranks, 0}, how, out, scratch);
   }
   ddtree::status whole(void const* logits) const {
-    return ddtree::accept_greedy(ctx, c.shape, {}, tree, {logits, type}, out, scratch);
+    ddtree::logits_view const target{logits, type};
+    return Sampled ? ddtree::accept_sampled(ctx, c.shape, batch, tree, target, how, out, scratch)
+                   : ddtree::accept_greedy(ctx, c.shape, batch, tree, target, out, scratch);
   }
 
   ddtree::context ctx;
   shard_case c;
   ddtree::draft_tree tree;
   std::vector<index_t> elements;
+  ddtree::batch_view batch;
+  ddtree::sampling how;
   ddtree::accepted out;
   ddtree::workspace scratch;
 };
@@ -233,20 +250,20 @@ work make_exchange_of_logits(scene& s, shard_case const& c) {
 
 template <class Side>
 void exchange_series(shard_case const& c) {
-  add_composite(Side::name,
-                {place::gpu, "exchange:contributions/" + c.name(), c.shape, shard_bytes<Side>(c),
-                 [c](scene& s) { return make_exchange_of_contributions<Side>(s, c); }});
-  add_composite(Side::name, {place::gpu, "exchange:logits/" + c.name(), c.shape,
+  add_composite(Side::name, {place::gpu, "exchange:contributions/" + c.name() + Side::filters,
+                             c.shape, shard_bytes<Side>(c),
+                             [c](scene& s) { return make_exchange_of_contributions<Side>(s, c); }});
+  add_composite(Side::name, {place::gpu, "exchange:logits/" + c.name() + Side::filters, c.shape,
                              shard_bytes<Side>(c) * static_cast<double>(c.ranks),
                              [c](scene& s) { return make_exchange_of_logits<Side>(s, c); }});
 }
 
 template <class Side>
 void call_series(shard_case const& c) {
-  add(Side::shard_op, {place::gpu, c.name(), c.shape, shard_bytes<Side>(c),
+  add(Side::shard_op, {place::gpu, c.name() + Side::filters, c.shape, shard_bytes<Side>(c),
                        [c](scene& s) { return make_shard<Side>(s, c); }});
-  add(Side::merge_op,
-      {place::gpu, c.name(), c.shape, 0, [c](scene& s) { return make_merge<Side>(s, c); }});
+  add(Side::merge_op, {place::gpu, c.name() + Side::filters, c.shape, 0,
+                       [c](scene& s) { return make_merge<Side>(s, c); }});
 }
 
 template <class Side>
@@ -267,7 +284,8 @@ void add_side() {
 
 void add_shard_cases() {
   add_side<expand_side>();
-  add_side<accept_side>();
+  add_side<accept_side<false>>();
+  add_side<accept_side<true>>();
 }
 
 }  // namespace bench
