@@ -103,6 +103,9 @@ struct merged_row {
   float best_y = rules::minus_infinity;
   rules::exp_sum sum;
   std::uint32_t flags = 0;
+
+  __device__ token_t token() const { return best.id > 0 ? best.id : 0; }
+  __device__ bool can_match() const { return best.key > rules::minus_infinity; }
 };
 
 __device__ void add_share(gathered_row const& row, rank_share const& share, bool with_log_prob,
@@ -153,8 +156,8 @@ __device__ rules::target_token from_records(gathered_row const& row, rules::draw
   merged_row const merged = merge_row(row, with_log_prob);
   rules::target_token target;
   target.flags = merged.flags;
-  target.token = merged.best.id > 0 ? merged.best.id : 0;
-  target.can_match = merged.best.key > rules::minus_infinity;
+  target.token = merged.token();
+  target.can_match = merged.can_match();
   float y = merged.best_y;
   if (rule.has_filter) {
     index_t const top_k = rules::exchanged_top_k(rule, call.how);
@@ -189,12 +192,82 @@ __global__ __launch_bounds__(accept_threads) void accept_merge_kernel(merge_para
   accept_merge(p, memory);
 }
 
+/// Without filters a row is merged in no time, so that all of them are, a thread each, before the
+/// walk begins: it would wait for the memory at each step.
+constexpr int all_rows_threads = 256;
+
+/// What a walk asks of a row.
+struct found_target {
+  token_t token;
+  bool can_match;
+  bool met_nan;
+
+  __device__ rules::target_token target() const {
+    return {token, can_match, met_nan ? flag::target_nan : 0u, 0.0f};
+  }
+};
+
+struct all_rows_memory {
+  path_memory path;
+  node_t first_child[path_memory::max_width];
+  found_target found[path_memory::max_width];
+};
+
+/// merge_row by one thread.
+__device__ merged_row merge_alone(gathered_row const& row, bool with_log_prob) {
+  merged_row merged;
+#pragma unroll 8
+  for (index_t rank = 0; rank < row.params.call.all_ranks.ranks; ++rank) {
+    add_share(row, load_share(row.record(rank), with_log_prob), with_log_prob, merged);
+  }
+  return merged;
+}
+
+__global__ __launch_bounds__(all_rows_threads) void accept_merge_all_rows_kernel(
+    merge_params const p) {
+  __shared__ all_rows_memory memory;
+  support::accept_merge_call const& call = p.call;
+  index_t const b = blockIdx.x;
+  index_t const first = b * call.shape.width();
+  rules::accept_row const row = rules::find_accept_row(call, b);
+  walk_end walk;
+  if (row.at.active) {
+    node_t const num_nodes = rules::count_nodes(call.tree, call.shape, b);
+    for (auto i = static_cast<node_t>(threadIdx.x); i < num_nodes; i += all_rows_threads) {
+      memory.first_child[i] = call.tree.first_child[first + i];
+      merged_row const merged = merge_alone({p, first + i}, false);
+      memory.found[i] = {merged.token(), merged.can_match(), merged.flags != 0};
+    }
+    // follow_target begins with a barrier.
+    auto target_at = [&](node_t node, std::int32_t) { return memory.found[node].target(); };
+    walk =
+        follow_target<all_rows_threads>(call, b, row, memory.first_child, memory.path, target_at);
+    __syncthreads();
+    auto const i = static_cast<std::int32_t>(threadIdx.x);
+    if (call.out.log_prob != nullptr && i <= walk.num_accepted) {
+      merged_row const merged = merge_alone({p, first + memory.path.path[i]}, true);
+      memory.path.log_prob[i] = rules::log_prob_of(merged.best_y, merged.sum);
+    }
+  }
+  __syncthreads();
+  store_walk(call, b, row, walk, memory.path);
+}
+
+bool has_filters(sampling const& how) {
+  return how.temperature != nullptr &&
+         (how.top_k.data != nullptr || how.top_p != nullptr || how.min_p != nullptr);
+}
+
 }  // namespace
 
 status accept_merge(support::accept_merge_call const& call) noexcept {
   merge_params const params{
       call, rules::accept_layout(call.shape, call.how.max_top_k, call.options.shard_log_prob)};
-  return launch(call.ctx, accept_merge_kernel, {call.shape.batch, accept_threads, 0}, params);
+  if (has_filters(call.how)) {
+    return launch(call.ctx, accept_merge_kernel, {call.shape.batch, accept_threads, 0}, params);
+  }
+  return launch(call.ctx, accept_merge_all_rows_kernel, {call.shape.batch, all_rows_threads, 0},
+                params);
 }
 
 }  // namespace cuda

@@ -4,6 +4,7 @@
 #include "accept/scan.cuh"
 #include "accept/target_row.cuh"
 #include "common/launch.hpp"
+#include "common/select_few.cuh"
 #include "rules/accept.hpp"
 #include "rules/draw.hpp"
 #include "rules/walk.hpp"
@@ -22,10 +23,21 @@ struct shard_params {
   vocab_ranges columns;  // by ascending id
 };
 
-struct shard_memory {
+/// Threads of a block. A shard's row is short: what a block does before and after it reads takes as
+/// long, and more blocks to a multiprocessor hide it.
+constexpr int shard_threads = 256;
+
+struct greedy_memory {
+  static constexpr bool samples = false;
+  static constexpr int blocks_per_multiprocessor = 6;
   scan_memory scan;
   rules::exp_sum sum;
-  top_k_memory<accept_threads> top_k;
+};
+
+struct sampled_memory : greedy_memory {
+  static constexpr bool samples = true;
+  static constexpr int blocks_per_multiprocessor = 4;
+  few_memory<shard_threads> few;
 };
 
 constexpr auto no_id = static_cast<std::uint32_t>(-1);
@@ -33,7 +45,7 @@ constexpr auto no_id = static_cast<std::uint32_t>(-1);
 /// What an empty shard gives.
 __device__ void clear(record_out const& record, bool with_log_prob) {
   std::uint32_t const nothing = float_bits(rules::minus_infinity);
-  for (index_t rank = threadIdx.x; rank < record.max_top_k(); rank += accept_threads) {
+  for (index_t rank = threadIdx.x; rank < record.max_top_k(); rank += shard_threads) {
     record.top_logit(rank) = nothing;
     record.top_id(rank) = no_id;
     if (with_log_prob) record.top_y(rank) = nothing;
@@ -70,7 +82,7 @@ template <class Type>
 __device__ void write_list(target_row<Type> const& row, std::uint64_t const* keys,
                            std::uint32_t count, float r, rules::log_prob_kind kind,
                            record_out const& record) {
-  for (std::uint32_t rank = threadIdx.x; rank < record.max_top_k(); rank += accept_threads) {
+  for (std::uint32_t rank = threadIdx.x; rank < record.max_top_k(); rank += shard_threads) {
     bool const is_there = rank < count;
     std::uint32_t const id = is_there ? rules::candidate_id(keys[rank]) : no_id;
     record.top_logit(rank) =
@@ -81,31 +93,47 @@ __device__ void write_list(target_row<Type> const& row, std::uint64_t const* key
   }
 }
 
+/// The best k of a row that has been scanned, in memory.top_k.keys.
 template <class Type>
+__device__ std::uint32_t find_list(target_row<Type> const& row, row_scan const& found,
+                                   std::uint32_t k, few_memory<shard_threads>& memory) {
+  if (k <= shard_threads / 2) {
+    return select_few<shard_threads>(row, k, bisect_floor(found.maxima.largest(), k), memory);
+  }
+  std::uint64_t const floor = find_floor<shard_threads>(found.maxima, k, memory.top_k.walk);
+  return select_top_k<shard_threads>(row, k, floor, memory.top_k);
+}
+
+template <class Type, class Memory>
 __device__ void contribute(shard_params const& p, index_t request, index_t position, index_t b,
-                           node_t node, shard_memory& memory, record_out const& record) {
+                           node_t node, Memory& memory, record_out const& record) {
   support::accept_shard_call const& call = p.call;
   target_row<Type> const row =
       find_target_row<Type>(call.shard, p.columns, call.options, request, b, node);
-  rules::draw_rule const rule = rules::find_rule(call.how, request, call.shape.vocab);
+  rules::draw_rule rule;
+  if constexpr (Memory::samples) rule = rules::find_rule(call.how, request, call.shape.vocab);
   rules::log_prob_kind const kind = rules::kind_of(call.options, call.options.shard_log_prob);
   // Two ranges: their ids would not ascend by slices.
-  row_scan const found = scan_row<true>(row, {rule, position, kind}, false, memory.scan,
-                                        [&](int, rules::exp_sum const& sum) { memory.sum = sum; });
-  std::uint32_t count = 0;
-  if (rule.has_filter) {
-    auto const k = static_cast<std::uint32_t>(rules::exchanged_top_k(rule, call.how));
-    std::uint64_t const floor = find_floor<accept_threads>(found.maxima, k, memory.top_k.walk);
-    count = select_top_k<accept_threads>(row, k, floor, memory.top_k);
-  }
+  row_scan const found = scan_row<Memory::samples, shard_threads>(
+      row, {rule, position, kind}, false, memory.scan,
+      [&](int, rules::exp_sum const& sum) { memory.sum = sum; });
   if (threadIdx.x == 0) write_best(row, found.best, memory.sum, rule.r, kind, record);
-  write_list(row, memory.top_k.keys, count, rule.r, kind, record);
+  if constexpr (Memory::samples) {
+    std::uint32_t count = 0;
+    if (rule.has_filter) {
+      auto const k = static_cast<std::uint32_t>(rules::exchanged_top_k(rule, call.how));
+      count = find_list(row, found, k, memory.few);
+    }
+    write_list(row, memory.few.top_k.keys, count, rule.r, kind, record);
+  } else {
+    write_list(row, nullptr, 0, rule.r, kind, record);
+  }
 }
 
 /// The grid is exact: at most 65,535 * 2,048 blocks.
-template <class Type>
-__global__ __launch_bounds__(accept_threads) void accept_shard_kernel(shard_params const p) {
-  __shared__ shard_memory memory;
+template <class Type, class Memory>
+__global__ __launch_bounds__(shard_threads, Memory::blocks_per_multiprocessor) void accept_shard_kernel(shard_params const p) {
+  __shared__ Memory memory;
   support::accept_shard_call const& call = p.call;
   index_t const at = blockIdx.x;
   index_t const b = blockIdx.x / static_cast<std::uint32_t>(call.shape.width());
@@ -118,7 +146,7 @@ __global__ __launch_bounds__(accept_threads) void accept_shard_kernel(shard_para
     return;
   }
   index_t const position = request.cache_len + call.tree.depth[at] + 1;
-  contribute<Type>(p, request.request, position, b, node, memory, record);
+  contribute<Type, Memory>(p, request.request, position, b, node, memory, record);
 }
 
 }  // namespace
@@ -127,9 +155,12 @@ status accept_shard(support::accept_shard_call const& call) noexcept {
   shard_params const params{
       call, rules::accept_layout(call.shape, call.how.max_top_k, call.options.shard_log_prob),
       rules::in_order(call.ranges)};
+  bool const samples = call.how.temperature != nullptr;
   return for_logits_type(call.shard.type, [&]<class Type>(Type) {
-    return launch(call.ctx, accept_shard_kernel<Type>,
-                  {call.shape.batch * call.shape.width(), accept_threads, 0}, params);
+    return launch(call.ctx,
+                  samples ? accept_shard_kernel<Type, sampled_memory>
+                          : accept_shard_kernel<Type, greedy_memory>,
+                  {call.shape.batch * call.shape.width(), shard_threads, 0}, params);
   });
 }
 

@@ -60,13 +60,13 @@ __device__ void add_to_sum(float const (&y)[Width], rules::exp_sum& sum) {
 
 /// The largest of one thread's columns of a plain row. Returns whether a NaN or +inf was among
 /// them.
-template <class Type>
+template <int Threads, class Type>
 __device__ bool find_largest(target_row<Type> const& row, best_of_thread& best) {
   bool met_nan = false;
   row.for_each_span([&](logits_span<Type> const& span, std::int32_t begin) {
     float x[Type::width];
     largest_packet<Type> packet;
-    span.template for_each_packet<accept_threads>(
+    span.template for_each_packet<Threads>(
         [&](std::int32_t column, float(&y)[Type::width]) {
           met_nan = met_nan | sanitize(y);
           offer_largest(y, begin + column, best);
@@ -80,7 +80,7 @@ __device__ bool find_largest(target_row<Type> const& row, best_of_thread& best) 
 }
 
 /// One thread's columns. Returns whether a NaN or +inf was among them.
-template <bool Samples, class Type>
+template <bool Samples, int Threads, class Type>
 __device__ bool scan_columns(target_row<Type> const& row, row_query const& query,
                              best_of_thread& best, group_maxima& maxima, rules::exp_sum& sum,
                              std::uint32_t* bar_of_block) {
@@ -98,14 +98,14 @@ __device__ bool scan_columns(target_row<Type> const& row, row_query const& query
   };
   if constexpr (Samples) {
     if (rule.has_filter) {
-      return row.template visit<accept_threads>(look, [&](std::int32_t, float(&x)[width]) {
+      return row.template visit<Threads>(look, [&](std::int32_t, float(&x)[width]) {
         maxima.add(x);
         if (kind == log_prob_kind::processed) scale(x);
       });
     }
     if (!rule.is_greedy) {
       draw_seed const seed{rule.seed, query.position};
-      return row.template visit<accept_threads, 1>(
+      return row.template visit<Threads, 1>(
           look, [&](std::int32_t first_id, float(&x)[width]) {
             scale(x);
             offer_with_noise(x, first_id, seed, best, bar_of_block);
@@ -113,9 +113,9 @@ __device__ bool scan_columns(target_row<Type> const& row, row_query const& query
     }
   }
   if (kind == log_prob_kind::none && row.is_plain()) {
-    return find_largest(row, best);
+    return find_largest<Threads>(row, best);
   }
-  return row.template visit<accept_threads, 2>(look, [&](std::int32_t first_id, float(&x)[width]) {
+  return row.template visit<Threads, 2>(look, [&](std::int32_t first_id, float(&x)[width]) {
     offer_largest(x, first_id, best);
     if (kind == log_prob_kind::processed) scale(x);
   });
@@ -131,12 +131,12 @@ __device__ inline row_best best_of_warp(row_best const& own) {
 }
 
 /// better_row over the block. `partial` is free again after the next barrier.
-__device__ inline row_best best_of_block(row_best own, row_best* partial) {
-  static_assert(warps_of<accept_threads> == 32);
+template <int Threads>
+__device__ row_best best_of_block(row_best own, row_best* partial) {
   own = best_of_warp(own);
   if (lane_index() == 0) partial[warp_index()] = own;
   __syncthreads();
-  return best_of_warp(partial[lane_index()]);
+  return best_of_warp(partial[lane_index() % warps_of<Threads>]);
 }
 
 struct add_floats {
@@ -144,13 +144,13 @@ struct add_floats {
 };
 
 /// The block's sum: one exponential a thread, then additions in a fixed order.
-__device__ inline rules::exp_sum sum_of_block(rules::exp_sum const& own, scan_memory& memory) {
-  std::uint32_t const key =
-      block_reduce<accept_threads>(rules::order_key(own.max), larger{}, memory.max);
+template <int Threads>
+__device__ rules::exp_sum sum_of_block(rules::exp_sum const& own, scan_memory& memory) {
+  std::uint32_t const key = block_reduce<Threads>(rules::order_key(own.max), larger{}, memory.max);
   float const max = rules::float_from_order_key(key);
   bool const is_empty = own.max == rules::minus_infinity;
   float const share = is_empty ? 0.0f : rules::mul(own.sum, fast_exp(rules::sub(own.max, max)));
-  return {max, block_reduce<accept_threads>(share, add_floats{}, memory.sums)};
+  return {max, block_reduce<Threads>(share, add_floats{}, memory.sums)};
 }
 
 }  // namespace scan_impl
@@ -158,7 +158,7 @@ __device__ inline rules::exp_sum sum_of_block(rules::exp_sum const& own, scan_me
 /// Reads the row's part once. Without `Samples` the rule is greedy. put_sum(slice, sum) is called
 /// in thread 0 with the sum of the logits that log-probs are of, if any: by slices where
 /// `by_slice`, else of the whole part as if it were its first slice.
-template <bool Samples, class Type, class PutSum>
+template <bool Samples, int Threads = accept_threads, class Type, class PutSum>
 __device__ row_scan scan_row(target_row<Type> const& row, row_query const& query, bool by_slice,
                              scan_memory& memory, PutSum put_sum) {
   bool const sums = query.kind != rules::log_prob_kind::none;
@@ -173,14 +173,14 @@ __device__ row_scan scan_row(target_row<Type> const& row, row_query const& query
 #pragma unroll 1
   for (int slice = row.part.first; slice < row.part.last; slice += step) {
     rules::exp_sum sum;
-    bool const bad = scan_impl::scan_columns<Samples>(row.only({slice, slice + step}), query, best,
-                                                      found.maxima, sum, &memory.bar);
+    bool const bad = scan_impl::scan_columns<Samples, Threads>(
+        row.only({slice, slice + step}), query, best, found.maxima, sum, &memory.bar);
     met_nan = met_nan | bad;
     if (!sums) continue;
-    sum = scan_impl::sum_of_block(sum, memory);
+    sum = scan_impl::sum_of_block<Threads>(sum, memory);
     if (threadIdx.x == 0) put_sum(slice, sum);
   }
-  found.best = scan_impl::best_of_block({best.candidate(), met_nan, 0}, memory.best);
+  found.best = scan_impl::best_of_block<Threads>({best.candidate(), met_nan, 0}, memory.best);
   return found;
 }
 

@@ -44,23 +44,26 @@ struct draft_row {
   ids_in const& map;
   index_t vocab;  // the target's
 
-  /// Calls body(first id, float (&x)[width]) and collects bits of `flag`.
-  template <int Threads, class Body>
-  __device__ void visit(std::uint32_t& flags, Body body) const {
+  /// Calls body(first id, float (&x)[width]) and collects bits of `flag`. The gate is that of
+  /// logits_span.
+  template <int Threads, class Body, class Gate = every_packet>
+  __device__ void visit(std::uint32_t& flags, Body body, Gate gate = {}) const {
 #pragma unroll 1
     for (int r = 0; r < 2; ++r) {
       vocab_range const range = r == 0 ? ranges.range[0] : ranges.range[1];
       auto const count = static_cast<std::int32_t>(range.count);
       auto const begin = static_cast<std::int32_t>(range.global_begin);
       logits_span<Type> const span{data + range.local_begin, count};
-      span.template for_each_packet<Threads>([&](std::int32_t column, float(&x)[width]) {
-        if (map.data != nullptr &&
-            leave_out_unmapped(map, vocab, begin + column, count - column, x)) {
-          flags |= flag::id_out_of_range;
-        }
-        if (sanitize(x)) flags |= flag::draft_nan;
-        body(begin + column, x);
-      });
+      span.template for_each_packet<Threads>(
+          [&](std::int32_t column, float(&x)[width]) {
+            if (map.data != nullptr &&
+                leave_out_unmapped(map, vocab, begin + column, count - column, x)) {
+              flags |= flag::id_out_of_range;
+            }
+            if (sanitize(x)) flags |= flag::draft_nan;
+            body(begin + column, x);
+          },
+          gate);
     }
   }
 

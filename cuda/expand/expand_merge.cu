@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/launch.hpp"
-#include "common/select.cuh"
+#include "common/select_few.cuh"
 #include "expand/begin_flags.hpp"
 #include "expand/expand.hpp"
 #include "expand/write_candidates.cuh"
@@ -93,33 +93,51 @@ struct gathered_row {
   }
 };
 
+template <int Threads>
 struct merge_memory {
-  top_k_memory<row_threads> top_k;
-  write_memory<row_threads> written;
+  few_memory<Threads> few;
+  write_memory<Threads> written;
 };
 
-__global__ __launch_bounds__(row_threads, row_blocks_per_multiprocessor) void expand_merge_kernel(
+/// The best of all contributions, in memory.few.top_k.keys.
+template <int Threads>
+__device__ std::uint32_t merge_lists(gathered_row const& row, std::uint32_t top_k,
+                                     merge_memory<Threads>& memory) {
+  if constexpr (Threads == few_threads) {
+    float largest = rules::minus_infinity;
+    row.template for_each_packet<Threads>(
+        [&](std::int32_t, float(&x)[1]) { largest = fmaxf(largest, x[0]); });
+    return select_few<Threads>(row, top_k, bisect_floor(largest, top_k), memory.few);
+  } else {
+    return select_top_k<Threads>(row, top_k, lowest_finite_key, memory.few.top_k);
+  }
+}
+
+template <int Threads>
+__global__ __launch_bounds__(Threads) void expand_merge_kernel(
     support::expand_merge_call const call) {
-  __shared__ merge_memory memory;
+  __shared__ merge_memory<Threads> memory;
   row_task const task = find_task(call.shape);
   rules::batch_row const request = find_request(call, task);
+  gathered_row const row{call.all_ranks,
+                         rules::expand_layout(call.shape),
+                         task.row,
+                         call.shape.top_k,
+                         rules::draft_ids(call.options, call.shape.vocab),
+                         call.out.flags + task.b};
   float r = 1.0f;
   rules::exp_sum sum;
   std::uint32_t count = 0;
   if (request.active) {
     r = reciprocal_temperature(call.options, request.request);
-    gathered_row const row{call.all_ranks,
-                           rules::expand_layout(call.shape),
-                           task.row,
-                           call.shape.top_k,
-                           rules::draft_ids(call.options, call.shape.vocab),
-                           call.out.flags + task.b};
     sum = row.sum();
-    count = select_top_k<row_threads>(row, static_cast<std::uint32_t>(call.shape.top_k),
-                                      lowest_finite_key, memory.top_k);
+  }
+  await_previous_kernel();  // which cleared the flags
+  if (request.active) {
+    count = merge_lists(row, static_cast<std::uint32_t>(call.shape.top_k), memory);
   }
   std::uint32_t const flags =
-      write_candidates(call, task, r, sum, memory.top_k.keys, count, memory.written);
+      write_candidates(call, task, r, sum, memory.few.top_k.keys, count, memory.written);
   raise_flags(call.out.flags + task.b, flags);
 }
 
@@ -133,7 +151,12 @@ status expand_merge(support::expand_merge_call const& call) noexcept {
                              call.all_ranks.ranks, call.all_ranks.rank_stride_bytes});
   if (!begun) return begun;
   index_t const rows = call.shape.batch * call.shape.depth;
-  return launch(call.ctx, expand_merge_kernel, {rows, row_threads, 0}, call);
+  bool const is_few = call.shape.top_k <= few_threads / 2;
+  launch_shape shape{rows, is_few ? few_threads : unsigned{row_threads}};
+  shape.overlaps = true;
+  return launch(call.ctx,
+                is_few ? expand_merge_kernel<few_threads> : expand_merge_kernel<row_threads>, shape,
+                call);
 }
 
 }  // namespace cuda

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/launch.hpp"
+#include "common/packet.cuh"
+#include "common/select_few.cuh"
 #include "expand/begin_flags.hpp"
 #include "expand/draft_row.cuh"
 #include "expand/expand.hpp"
@@ -10,6 +12,7 @@ inline namespace v0 {
 namespace cuda {
 namespace {
 
+template <int Threads>
 __device__ void contribute(support::expand_shard_call const& call, row_task const& task,
                            row_result const& row, std::uint64_t const* keys) {
   rules::expand_shard_layout const at = rules::expand_layout(call.shape);
@@ -17,7 +20,7 @@ __device__ void contribute(support::expand_shard_call const& call, row_task cons
   auto* const ids = static_cast<std::int32_t*>(call.out.data);
   auto const top_k = static_cast<std::uint32_t>(call.shape.top_k);
   index_t const first = index_t{task.row} * top_k;
-  for (std::uint32_t rank = threadIdx.x; rank < top_k; rank += row_threads) {
+  for (std::uint32_t rank = threadIdx.x; rank < top_k; rank += Threads) {
     bool const is_there = rank < row.count;
     floats[at.logit + first + rank] =
         is_there ? rules::candidate_logit(keys[rank]) : rules::minus_infinity;
@@ -33,20 +36,80 @@ __device__ __host__ std::uint32_t* flags_of(support::expand_shard_call const& ca
   return static_cast<std::uint32_t*>(call.out.data) + rules::expand_layout(call.shape).flags;
 }
 
+/// Leaves out packets all of which stay below a floor.
 template <class Type>
-__global__ __launch_bounds__(row_threads, row_blocks_per_multiprocessor) void expand_shard_kernel(
+struct floor_gate {
+  float least;
+
+  __device__ bool admits(uint4 const& raw) const { return reaches<Type>(raw, least); }
+  __device__ void settle() const {}
+};
+
+/// A draft row for which a floor is known: packets that do not reach it are not looked at.
+template <class Type>
+struct gated_row {
+  static constexpr int width = Type::width;
+
+  draft_row<Type> const& row;
+  floor_gate<Type> gate;
+
+  template <int Threads, class Body>
+  __device__ void for_each_packet(Body body) const {
+    std::uint32_t met_before = 0;
+    row.template visit<Threads>(met_before, body, gate);
+  }
+};
+
+template <int Threads>
+struct shard_memory {
+  few_memory<Threads> few;
+  rules::exp_sum sums[warps_of<Threads>];
+};
+
+/// Reads a row twice: once for the sum and a floor of its best candidates, once for those.
+template <int Threads, class Type>
+__device__ row_result read_shard(draft_row<Type> const& row, float r, std::uint32_t top_k,
+                                 shard_memory<Threads>& memory) {
+  row_result result{};
+  rules::exp_sum sum;
+  group_maxima groups;
+  row.template visit<Threads>(result.flags, [&](std::int32_t, float(&x)[Type::width]) {
+    groups.add(x);
+    float max = groups.largest();
+    if (r != 1.0f) {
+      max = rules::scaled(max, r);
+#pragma unroll
+      for (int j = 0; j < Type::width; ++j) x[j] = rules::scaled(x[j], r);
+    }
+    add_packet(sum, x, max);
+  });
+  result.sum = block_reduce<Threads>(sum, merge_exp_sums{}, memory.sums);
+  if constexpr (Threads == few_threads) {
+    std::uint64_t const floor = bisect_floor(groups.largest(), top_k);
+    gated_row<Type> const gated{row, {representable<Type>(rules::candidate_logit(floor))}};
+    result.count = select_few<Threads>(gated, top_k, floor, memory.few);
+  } else {
+    std::uint64_t const floor = find_floor<Threads>(groups, top_k, memory.few.top_k.walk);
+    result.count = select_top_k<Threads>(row, top_k, floor, memory.few.top_k);
+  }
+  return result;
+}
+
+template <class Type, int Threads>
+__global__ __launch_bounds__(Threads, 1024 / Threads) void expand_shard_kernel(
     support::expand_shard_call const call) {
-  __shared__ draft_row_memory memory;
+  __shared__ shard_memory<Threads> memory;
   row_task const task = find_task(call.shape);
   rules::batch_row const request = find_request(call, task);
   row_result row{};
   if (request.active) {
     draft_row<Type> const logits{find_logits<Type>(call.shard, task.b, task.i), call.ranges,
                                  call.options.vocab_map, call.shape.vocab};
-    row = read_row(logits, reciprocal_temperature(call.options, request.request),
-                   static_cast<std::uint32_t>(call.shape.top_k), memory);
+    row = read_shard(logits, reciprocal_temperature(call.options, request.request),
+                     static_cast<std::uint32_t>(call.shape.top_k), memory);
   }
-  contribute(call, task, row, memory.top_k.keys);
+  contribute<Threads>(call, task, row, memory.few.top_k.keys);
+  await_previous_kernel();  // which cleared the flags
   raise_flags(flags_of(call) + task.b, row.flags);
 }
 
@@ -55,9 +118,15 @@ __global__ __launch_bounds__(row_threads, row_blocks_per_multiprocessor) void ex
 status expand_shard(support::expand_shard_call const& call) noexcept {
   status const begun = begin_flags(call.ctx, {call.shape, call.batch, flags_of(call)});
   if (!begun) return begun;
-  index_t const rows = call.shape.batch * call.shape.depth;
+  bool const is_few = call.shape.top_k <= few_threads / 2;
+  launch_shape shape{call.shape.batch * call.shape.depth,
+                     is_few ? few_threads : unsigned{row_threads}};
+  shape.overlaps = true;
   return for_logits_type(call.shard.type, [&]<class Type>(Type) {
-    return launch(call.ctx, expand_shard_kernel<Type>, {rows, row_threads, 0}, call);
+    return launch(
+        call.ctx,
+        is_few ? expand_shard_kernel<Type, few_threads> : expand_shard_kernel<Type, row_threads>,
+        shape, call);
   });
 }
 
