@@ -285,6 +285,7 @@ TEST_CASE("filters give the tokens of the unsharded call up to max_top_k", "[acc
 }
 
 TEST_CASE("a merge depends on the contributions alone", "[accept][small]") {
+  int const max_top_k = GENERATE(20, 128, 200);
   random_engine random(5);
   int const vocab = 300;
   for (auto const& [name, ctx] : contexts_for(operation::accept_merge)) {
@@ -295,7 +296,7 @@ TEST_CASE("a merge depends on the contributions alone", "[accept][small]") {
     whole.options.shard_log_prob = true;
     sampling_buffers buffers(ctx, by_request);
     sampling how = buffers.view();
-    how.max_top_k = 20;
+    how.max_top_k = max_top_k;
     partition const p = random_partition(random, 2, vocab);
     auto const bytes =
         static_cast<index_t>(ddtree::accept_shard_bytes(whole.shape, how, whole.options));

@@ -42,6 +42,15 @@ TEST_CASE("expand over shards gives the ids of the unsharded call", "[expand][sh
   if (ranks == 1) CHECK(merged == whole);
 }
 
+TEST_CASE("expand over shards of every type, with short and long lists",
+          "[expand][shards][small]") {
+  expand_case c;
+  c.type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
+  c.shape = expand_shape(2, 900, 2, GENERATE(20, 128, 129, 300));
+  set_random_rows(c, 85);
+  check_shards(c, even_split(900, 2), 453);
+}
+
 TEST_CASE("expand over shards takes any cut of the vocabulary", "[expand][shards][small]") {
   expand_case c;
   c.shape = expand_shape(1, 2000, 2, 40);

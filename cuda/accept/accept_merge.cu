@@ -5,7 +5,7 @@
 #include "accept/walk.cuh"
 #include "common/block.cuh"
 #include "common/launch.hpp"
-#include "common/select.cuh"
+#include "common/select_few.cuh"
 #include "rules/accept.hpp"
 #include "rules/draw.hpp"
 #include "rules/dtype_convert.hpp"
@@ -23,9 +23,10 @@ struct merge_params {
   rules::accept_shard_layout layout;
 };
 
+template <int Threads>
 struct merge_memory {
   path_memory path;
-  top_k_memory<accept_threads> top_k;
+  few_memory<Threads> few;
   list_memory from_list;
 };
 
@@ -48,9 +49,9 @@ struct gathered_row {
   __device__ bool is_token(std::uint32_t id) const { return index_t{id} < params.call.shape.vocab; }
 
   /// Calls body(rank, record, slot) for every slot of the ranks' lists, a warp per rank.
-  template <class Body>
+  template <int Threads, class Body>
   __device__ void for_each_slot(Body body) const {
-    constexpr int warps = warps_of<accept_threads>;
+    constexpr int warps = warps_of<Threads>;
     for (index_t rank = warp_index(); rank < params.call.all_ranks.ranks; rank += warps) {
       record_in const list = record(rank);
       for (index_t slot = lane_index(); slot < list.max_top_k(); slot += 32) {
@@ -61,8 +62,7 @@ struct gathered_row {
 
   template <int Threads, class Body>
   __device__ void for_each_packet(Body body) const {
-    static_assert(Threads == accept_threads);
-    for_each_slot([&](index_t, record_in const& list, index_t slot) {
+    for_each_slot<Threads>([&](index_t, record_in const& list, index_t slot) {
       std::uint32_t const id = list.top_id(slot);
       if (!is_token(id)) return;
       float x[1] = {rules::sanitize(float_from_bits(list.top_logit(slot)))};
@@ -136,21 +136,37 @@ __device__ merged_row merge_row(gathered_row const& row, bool with_log_prob) {
 }
 
 /// y of a candidate; of copies in damaged contributions the last.
+template <int Threads>
 __device__ float find_y(gathered_row const& row, token_t id, std::uint64_t* partial) {
   std::uint64_t last = 0;
-  row.for_each_slot([&](index_t rank, record_in const& list, index_t slot) {
+  row.template for_each_slot<Threads>([&](index_t rank, record_in const& list, index_t slot) {
     if (list.top_id(slot) != static_cast<std::uint32_t>(id)) return;
     auto const at = static_cast<std::uint64_t>(rank * list.max_top_k() + slot + 1);
     std::uint64_t const here = at << 32 | list.top_y(slot);
     if (here > last) last = here;
   });
-  last = block_reduce<accept_threads>(last, larger{}, partial);
+  last = block_reduce<Threads>(last, larger{}, partial);
   return float_from_bits(static_cast<std::uint32_t>(last));
 }
 
+/// The best of all lists, in memory.top_k.keys.
+template <int Threads>
+__device__ std::uint32_t best_of_lists(gathered_row const& row, std::uint32_t top_k,
+                                       few_memory<Threads>& memory) {
+  if constexpr (Threads == few_threads) {
+    float largest = rules::minus_infinity;
+    row.template for_each_packet<Threads>(
+        [&](std::int32_t, float(&x)[1]) { largest = fmaxf(largest, x[0]); });
+    return select_few<Threads>(row, top_k, bisect_floor(largest, top_k), memory);
+  } else {
+    return select_top_k<Threads>(row, top_k, lowest_finite_key, memory.top_k);
+  }
+}
+
 /// The target's token at a node.
+template <int Threads>
 __device__ rules::target_token from_records(gathered_row const& row, rules::draw_rule const& rule,
-                                            index_t position, merge_memory& memory) {
+                                            index_t position, merge_memory<Threads>& memory) {
   support::accept_merge_call const& call = row.params.call;
   bool const with_log_prob = call.out.log_prob != nullptr;
   merged_row const merged = merge_row(row, with_log_prob);
@@ -162,33 +178,35 @@ __device__ rules::target_token from_records(gathered_row const& row, rules::draw
   if (rule.has_filter) {
     index_t const top_k = rules::exchanged_top_k(rule, call.how);
     if (top_k < rule.top_k) target.flags |= flag::top_k_limited;
-    std::uint32_t const count = select_top_k<accept_threads>(row, static_cast<std::uint32_t>(top_k),
-                                                             lowest_finite_key, memory.top_k);
+    std::uint32_t const count =
+        best_of_lists<Threads>(row, static_cast<std::uint32_t>(top_k), memory.few);
     target.can_match = count > 0;
     if (count > 0) {
-      target.token = draw_from_list(memory.top_k.keys, count, rule, position, memory.from_list);
-      if (with_log_prob) y = find_y(row, target.token, memory.from_list.partial);
+      target.token =
+          draw_from_list<Threads>(memory.few.top_k.keys, count, rule, position, memory.from_list);
+      if (with_log_prob) y = find_y<Threads>(row, target.token, memory.from_list.partial);
     }
   }
   if (with_log_prob) target.log_prob = rules::log_prob_of(y, merged.sum);
   return target;
 }
 
-__device__ void accept_merge(merge_params const& p, merge_memory& memory) {
+template <int Threads>
+__device__ void accept_merge(merge_params const& p, merge_memory<Threads>& memory) {
   support::accept_merge_call const& call = p.call;
-  accept_request<accept_threads>(
-      call, blockIdx.x, true, memory.path, [&](rules::batch_row const& at) {
-        rules::draw_rule const rule = rules::find_rule(call.how, at.request, call.shape.vocab);
-        index_t const first = blockIdx.x * call.shape.width();
-        return [&p, &memory, at, rule, first](node_t node, std::int32_t depth) {
-          gathered_row const row{p, first + node};
-          return from_records(row, rule, at.cache_len + depth + 1, memory);
-        };
-      });
+  accept_request<Threads>(call, blockIdx.x, true, memory.path, [&](rules::batch_row const& at) {
+    rules::draw_rule const rule = rules::find_rule(call.how, at.request, call.shape.vocab);
+    index_t const first = blockIdx.x * call.shape.width();
+    return [&p, &memory, at, rule, first](node_t node, std::int32_t depth) {
+      gathered_row const row{p, first + node};
+      return from_records(row, rule, at.cache_len + depth + 1, memory);
+    };
+  });
 }
 
-__global__ __launch_bounds__(accept_threads) void accept_merge_kernel(merge_params const p) {
-  __shared__ merge_memory memory;
+template <int Threads>
+__global__ __launch_bounds__(Threads) void accept_merge_kernel(merge_params const p) {
+  __shared__ merge_memory<Threads> memory;
   accept_merge(p, memory);
 }
 
@@ -264,7 +282,10 @@ status accept_merge(support::accept_merge_call const& call) noexcept {
   merge_params const params{
       call, rules::accept_layout(call.shape, call.how.max_top_k, call.options.shard_log_prob)};
   if (has_filters(call.how)) {
-    return launch(call.ctx, accept_merge_kernel, {call.shape.batch, accept_threads, 0}, params);
+    bool const is_few = call.how.max_top_k <= few_threads / 2;
+    return launch(call.ctx,
+                  is_few ? accept_merge_kernel<few_threads> : accept_merge_kernel<accept_threads>,
+                  {call.shape.batch, is_few ? few_threads : unsigned{accept_threads}, 0}, params);
   }
   return launch(call.ctx, accept_merge_all_rows_kernel, {call.shape.batch, all_rows_threads, 0},
                 params);

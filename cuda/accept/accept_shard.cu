@@ -93,12 +93,29 @@ __device__ void write_list(target_row<Type> const& row, std::uint64_t const* key
   }
 }
 
+/// A row for which a floor is known: packets that do not reach it are not looked at, unless a bias
+/// could raise them.
+template <class Type>
+struct gated_row {
+  static constexpr int width = Type::width;
+
+  target_row<Type> const& row;
+  floor_gate<Type> gate;
+
+  template <int Threads, class Body>
+  __device__ void for_each_packet(Body body) const {
+    row.template visit<Threads>([](float const(&)[width]) {}, body, gate);
+  }
+};
+
 /// The best k of a row that has been scanned, in memory.top_k.keys.
 template <class Type>
 __device__ std::uint32_t find_list(target_row<Type> const& row, row_scan const& found,
                                    std::uint32_t k, few_memory<shard_threads>& memory) {
   if (k <= shard_threads / 2) {
-    return select_few<shard_threads>(row, k, bisect_floor(found.maxima.largest(), k), memory);
+    std::uint64_t const floor = bisect_floor(found.maxima.largest(), k);
+    gated_row<Type> const gated{row, {floor, row.bias != nullptr}};
+    return select_few<shard_threads>(gated, k, floor, memory);
   }
   std::uint64_t const floor = find_floor<shard_threads>(found.maxima, k, memory.top_k.walk);
   return select_top_k<shard_threads>(row, k, floor, memory.top_k);
@@ -132,7 +149,9 @@ __device__ void contribute(shard_params const& p, index_t request, index_t posit
 
 /// The grid is exact: at most 65,535 * 2,048 blocks.
 template <class Type, class Memory>
-__global__ __launch_bounds__(shard_threads, Memory::blocks_per_multiprocessor) void accept_shard_kernel(shard_params const p) {
+__global__ __launch_bounds__(
+    shard_threads,
+    Memory::blocks_per_multiprocessor) void accept_shard_kernel(shard_params const p) {
   __shared__ Memory memory;
   support::accept_shard_call const& call = p.call;
   index_t const at = blockIdx.x;

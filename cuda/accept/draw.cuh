@@ -51,12 +51,13 @@ struct list_memory {
   float cut;
 };
 
-/// Draws from `count` > 0 candidates, best first, of which the best top_k are all. There is one per
-/// thread.
-__device__ inline token_t draw_from_list(std::uint64_t const* keys, std::uint32_t count,
-                                         rules::draw_rule const& rule, index_t position,
-                                         list_memory& memory) {
-  static_assert(max_top_k <= accept_threads);
+/// Draws from `count` > 0 candidates, best first, of which the best top_k are all. There is at most
+/// one per thread.
+template <int Threads = accept_threads>
+__device__ token_t draw_from_list(std::uint64_t const* keys, std::uint32_t count,
+                                  rules::draw_rule const& rule, index_t position,
+                                  list_memory& memory) {
+  static_assert(max_top_k <= accept_threads && Threads <= accept_threads);
   bool const is_there = threadIdx.x < count;
   std::uint64_t const key = is_there ? keys[threadIdx.x] : 0;
   float const x = is_there ? rules::candidate_logit(key) : rules::minus_infinity;
@@ -65,8 +66,8 @@ __device__ inline token_t draw_from_list(std::uint64_t const* keys, std::uint32_
   bool stays = is_there && weight.passes_min_p(z);
   if (!rules::is_top_p_off(rule.top_p)) {
     std::uint64_t const own = is_there ? weight(x) : 0;
-    std::uint64_t const sum = block_scan<accept_threads>(own, plus{}, memory.partial);
-    if (threadIdx.x == accept_threads - 1) memory.total = sum;
+    std::uint64_t const sum = block_scan<Threads>(own, plus{}, memory.partial);
+    if (threadIdx.x == Threads - 1) memory.total = sum;
     __syncthreads();
     std::uint64_t const target = rules::top_p_target(rule.top_p, memory.total);
     // The best candidate weighs something: the target is reached in exactly one thread.
@@ -79,7 +80,7 @@ __device__ inline token_t draw_from_list(std::uint64_t const* keys, std::uint32_
     std::uint32_t const id = rules::candidate_id(key);
     best = rules::candidate_key(rules::add(z, rules::noise(rule.seed, position, id)), id);
   }
-  best = block_reduce<accept_threads>(best, larger{}, memory.partial);
+  best = block_reduce<Threads>(best, larger{}, memory.partial);
   return static_cast<token_t>(rules::candidate_id(best));
 }
 

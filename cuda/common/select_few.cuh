@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/block.cuh"
+#include "common/packet.cuh"
 #include "common/select.cuh"
 #include "rules/dtype_convert.hpp"
 
@@ -36,6 +37,20 @@ __device__ inline std::uint64_t bisect_floor(float largest, std::uint32_t k) {
   }
   return larger{}(std::uint64_t{floor} << 48, lowest_finite_key);
 }
+
+/// For rows that look at nothing else: leaves out packets that do not reach a floor as they stand
+/// in memory.
+template <class Type>
+struct floor_gate {
+  float least;
+  bool is_open;  // to all
+
+  __device__ floor_gate(std::uint64_t floor, bool opens)
+      : least(representable<Type>(rules::candidate_logit(floor))), is_open(opens) {}
+
+  __device__ bool admits(uint4 const& raw) const { return is_open || reaches<Type>(raw, least); }
+  __device__ void settle() const {}
+};
 
 /// As select_top_k, to which it leaves rows of which too many columns reach the floor.
 template <int Threads, class Row>

@@ -101,8 +101,8 @@ struct merge_memory {
 
 /// The best of all contributions, in memory.few.top_k.keys.
 template <int Threads>
-__device__ std::uint32_t merge_lists(gathered_row const& row, std::uint32_t top_k,
-                                     merge_memory<Threads>& memory) {
+__device__ std::uint32_t best_of_lists(gathered_row const& row, std::uint32_t top_k,
+                                       merge_memory<Threads>& memory) {
   if constexpr (Threads == few_threads) {
     float largest = rules::minus_infinity;
     row.template for_each_packet<Threads>(
@@ -134,7 +134,7 @@ __global__ __launch_bounds__(Threads) void expand_merge_kernel(
   }
   await_previous_kernel();  // which cleared the flags
   if (request.active) {
-    count = merge_lists(row, static_cast<std::uint32_t>(call.shape.top_k), memory);
+    count = best_of_lists(row, static_cast<std::uint32_t>(call.shape.top_k), memory);
   }
   std::uint32_t const flags =
       write_candidates(call, task, r, sum, memory.few.top_k.keys, count, memory.written);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/launch.hpp"
-#include "common/packet.cuh"
 #include "common/select_few.cuh"
 #include "expand/begin_flags.hpp"
 #include "expand/draft_row.cuh"
@@ -35,15 +34,6 @@ __device__ void contribute(support::expand_shard_call const& call, row_task cons
 __device__ __host__ std::uint32_t* flags_of(support::expand_shard_call const& call) {
   return static_cast<std::uint32_t*>(call.out.data) + rules::expand_layout(call.shape).flags;
 }
-
-/// Leaves out packets all of which stay below a floor.
-template <class Type>
-struct floor_gate {
-  float least;
-
-  __device__ bool admits(uint4 const& raw) const { return reaches<Type>(raw, least); }
-  __device__ void settle() const {}
-};
 
 /// A draft row for which a floor is known: packets that do not reach it are not looked at.
 template <class Type>
@@ -86,7 +76,7 @@ __device__ row_result read_shard(draft_row<Type> const& row, float r, std::uint3
   result.sum = block_reduce<Threads>(sum, merge_exp_sums{}, memory.sums);
   if constexpr (Threads == few_threads) {
     std::uint64_t const floor = bisect_floor(groups.largest(), top_k);
-    gated_row<Type> const gated{row, {representable<Type>(rules::candidate_logit(floor))}};
+    gated_row<Type> const gated{row, {floor, false}};
     result.count = select_few<Threads>(gated, top_k, floor, memory.few);
   } else {
     std::uint64_t const floor = find_floor<Threads>(groups, top_k, memory.few.top_k.walk);
