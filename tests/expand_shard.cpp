@@ -51,6 +51,14 @@ TEST_CASE("expand over shards of every type, with short and long lists",
   check_shards(c, even_split(900, 2), 453);
 }
 
+TEST_CASE("expand over shards of more rows than a device has room for", "[expand][shards][small]") {
+  expand_case c;
+  c.type = GENERATE(dtype::f32, dtype::f16, dtype::bf16);
+  c.shape = expand_shape(100, 40, 4, 7);
+  set_random_rows(c, 86);
+  check_shards(c, even_split(40, 3), 14);
+}
+
 TEST_CASE("expand over shards takes any cut of the vocabulary", "[expand][shards][small]") {
   expand_case c;
   c.shape = expand_shape(1, 2000, 2, 40);
