@@ -48,8 +48,9 @@ struct floor_gate {
   __device__ floor_gate(std::uint64_t floor, bool opens)
       : least(representable<Type>(rules::candidate_logit(floor))), is_open(opens) {}
 
-  __device__ bool admits(uint4 const& raw) const { return is_open || reaches<Type>(raw, least); }
-  __device__ void settle() const {}
+  __device__ bool admits(uint4 const& raw, std::int32_t) const {
+    return is_open || reaches<Type>(raw, least);
+  }
 };
 
 /// As select_top_k, to which it leaves rows of which too many columns reach the floor.
