@@ -1,6 +1,7 @@
 # cmake -D INCLUDE_DIR=... -P includes.cmake
 # Public headers include the standard library and each other, nothing else; they define no macro
-# that does not begin with DDTREE_; ddtree.hpp includes all of the headers beside it.
+# that does not begin with DDTREE_; ddtree.hpp includes all of the headers beside it; ddtree.h has
+# their constants.
 cmake_minimum_required(VERSION 3.25)
 
 file(GLOB_RECURSE headers RELATIVE ${INCLUDE_DIR}
@@ -27,4 +28,17 @@ foreach(header ${headers})
   if(NOT "#include \"${header}\"" IN_LIST umbrella)
     message(SEND_ERROR "ddtree/ddtree.hpp does not include ${header}")
   endif()
+endforeach()
+
+# ddtree.h has every constant of the C++ headers.
+file(READ ${INCLUDE_DIR}/ddtree/ddtree.h of_c)
+foreach(header ${headers})
+  file(STRINGS ${INCLUDE_DIR}/${header} constants REGEX "^inline constexpr ")
+  foreach(constant ${constants})
+    string(REGEX REPLACE ".* ([a-z_]+) = .*" "\\1" constant "${constant}")
+    string(TOUPPER ${constant} constant)
+    if(NOT of_c MATCHES "DDTREE_(FLAG_)?${constant} = ")
+      message(SEND_ERROR "ddtree/ddtree.h has no DDTREE_${constant}, which is in ${header}")
+    endif()
+  endforeach()
 endforeach()
