@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence, Union
 from . import _arrays, _operations
 from ._arrays import Array
 from ._call import Call
-from ._library import check, default, library, structs
+from ._library import default, library, structs
 from ._types import Accepted, Candidates, Context, KvTable, Shape, Tree
 
 
