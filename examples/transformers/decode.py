@@ -92,7 +92,7 @@ def drop_last(cache, rows):
 
 
 def run(steps, graph):
-    """Steps as they are on the CPU; on a GPU, replayed. Capturing runs nothing, so replay follows."""
+    """Steps as they are on the CPU; on a GPU, captured once (which runs nothing) and replayed."""
     if not torch.cuda.is_available():
         steps()
         return None

@@ -62,7 +62,7 @@ __version__ = f"{_number // 10000}.{_number // 100 % 100}.{_number % 100}"
 
 
 def variants(backend: str = "cpu") -> List[Tuple[str, str]]:
-    """(call, variant) of every variant that this build has for "cpu" or "cuda", in order of choice."""
+    """(call, variant) of all variants of this build for "cpu" or "cuda", in order of choice."""
     kind = constants[f"BACKEND_KIND_{backend.upper()}"]
     out = (structs["variant_info"] * library.ddtree_variants(kind, None, 0))()
     library.ddtree_variants(kind, out, len(out))

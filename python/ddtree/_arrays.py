@@ -54,8 +54,9 @@ def _of_torch(tensor: Any) -> View:
     kind = tensor.device.type
     device: Device = tensor.device.index if kind == "cuda" else kind
     name = str(tensor.dtype).split(".")[-1]
-    return View(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), _TORCH.get(name, name), device,
-                False, tensor)  # fmt: skip
+    type_ = _TORCH.get(name, name)
+    shape = tuple(tensor.shape)
+    return View(tensor.data_ptr(), shape, tensor.stride(), type_, device, False, tensor)
 
 
 def _of_interface(array: Any, interface: Any, device: Device) -> View:
@@ -122,8 +123,8 @@ def view(array: Array, name: str) -> View:
     if hasattr(array, "__dlpack__"):
         return _of_dlpack(array)
     raise TypeError(
-        f"{name} is a {type(array).__name__}, not an array: torch and NumPy arrays are, and what has "
-        "__cuda_array_interface__ or __dlpack__"
+        f"{name} is a {type(array).__name__}, not an array: torch and NumPy arrays are, and "
+        "what has __cuda_array_interface__ or __dlpack__"
     )
 
 

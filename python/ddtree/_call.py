@@ -119,8 +119,14 @@ class Call:
             if strides[0] % row:
                 raise self.error(f"{name} has requests that are no whole number of rows apart")
             batch_stride = strides[0] // row
-        return default("logits_view", data=v.address, type=_DTYPE[v.type], vocab=shape[2], row_stride=row,
-                       batch_stride=batch_stride)  # fmt: skip
+        return default(
+            "logits_view",
+            data=v.address,
+            type=_DTYPE[v.type],
+            vocab=shape[2],
+            row_stride=row,
+            batch_stride=batch_stride,
+        )
 
     def mask(
         self,
@@ -202,9 +208,9 @@ class Call:
             struct.data, struct.bytes = self.address(memory, "workspace", "u8", (needed,)), needed
         return struct
 
-    def run(self, *arguments: Any, name: Optional[str] = None) -> None:
-        """Calls ddtree_<name>; structs that the header takes by pointer may be given as they are."""
-        function = getattr(library, f"ddtree_{name or self.name}")
+    def run(self, *arguments: Any) -> None:
+        """Calls ddtree_<name>; a struct that the header takes by pointer is given as it is."""
+        function = getattr(library, f"ddtree_{self.name}")
         check(function(*(_pass(a, t) for a, t in zip(arguments, function.argtypes))))
 
 

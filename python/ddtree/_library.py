@@ -53,7 +53,11 @@ def _read(header: str, library: ctypes.CDLL) -> None:
     header = re.sub(r"//[^\n]*|^#.*$", "", header, flags=re.M)
     for name, value, shift in re.findall(r"DDTREE_(\w+) = (\d+)(?: << (\d+))?", header):
         constants[name] = int(value) << int(shift or 0)
-    statements = r"typedef (\w+) (\w+);|typedef struct \w+ \{([^}]*)\} ddtree_(\w+);|DDTREE_API ([^()]*?)(ddtree_\w+)\(([^)]*)\);"
+    statements = (
+        r"typedef (\w+) (\w+);"
+        r"|typedef struct \w+ \{([^}]*)\} ddtree_(\w+);"
+        r"|DDTREE_API ([^()]*?)(ddtree_\w+)\(([^)]*)\);"
+    )
     for old, new, members, struct, result, function, parameters in re.findall(statements, header):
         if new:
             _scalars[new] = _scalars[old]

@@ -8,7 +8,7 @@ rows. The header of each operation (include/ddtree/*.hpp) has the exact rules.
 """
 
 import math
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Union
 
 from . import _arrays
 from ._arrays import Array
@@ -431,8 +431,9 @@ def compact_kv(
     """Moves the KV rows of accepted nodes to the front of the tree's slots, in place, all tensors
     in one call. ``cache_len`` is as before ``advance``.
 
-    ``tensors``: a KvTensors, or a sequence of [pages, heads, rows, dim]. Without a ``table`` request
-    r has page r; with ``table.index_only`` its entries are permuted instead and tensors is None.
+    ``tensors``: a KvTensors, or a sequence of [pages, heads, rows, dim]. Without a ``table``,
+    request r has page r; with ``table.index_only`` its entries are permuted instead, and tensors
+    is None.
     """
     call = Call("compact_kv", shape, ctx)
     path = call.group(accepted, "accepted", True)

@@ -3,9 +3,9 @@
 
 import ctypes
 import math
-from typing import Any, Optional, Sequence, Union
+from typing import Optional, Sequence, Union
 
-from . import _arrays, _operations
+from . import _operations
 from ._arrays import Array
 from ._call import Call
 from ._library import default, library, structs
