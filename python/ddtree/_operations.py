@@ -361,23 +361,23 @@ class KvTensors:
         self._host = (structs["kv_tensor"] * self.count)()
         self._fill(tensors)
         self.memory: Array = self._host
+        self._source: Any = None
         if self.device != "cpu":
             if not _arrays.is_torch(tensors[0]):
                 raise TypeError("KvTensors: on a GPU, tensors must be torch's")
             import torch
 
-            self._pinned = torch.frombuffer(self._host, dtype=torch.uint8).pin_memory()
-            self.memory = self._pinned.to(tensors[0].device)
+            self._source = torch.frombuffer(self._host, dtype=torch.uint8)
+            self.memory = self._source.to(tensors[0].device)
 
     def update(self, tensors: Sequence[Array]) -> None:
         """Describes other tensors of the same number; enqueues one small copy."""
         if len(tensors) != self.count:
             raise ValueError(f"KvTensors: {len(tensors)} tensors, {self.count} are wanted")
         self._fill(tensors)
-        if self.device != "cpu":
-            import torch
-
-            self.memory.copy_(torch.frombuffer(self._host, dtype=torch.uint8))
+        if self._source is not None:
+            # Pageable memory is read before the call returns: it may be written again at once.
+            self.memory.copy_(self._source, non_blocking=True)
 
     def _fill(self, tensors: Sequence[Array]) -> None:
         for i, tensor in enumerate(tensors):
