@@ -7,6 +7,7 @@ inputs' are made, which torch does in its own memory pool. Per-request arrays ha
 rows. The header of each operation (include/ddtree/*.hpp) has the exact rules.
 """
 
+import ctypes
 import math
 from typing import Any, Optional, Sequence, Union
 
@@ -398,8 +399,6 @@ class KvTensors:
     @property
     def address(self) -> int:
         if self.device == "cpu":
-            import ctypes
-
             return ctypes.addressof(self._host)
         address: int = self.memory.data_ptr()
         return address

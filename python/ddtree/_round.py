@@ -34,6 +34,8 @@ class Round:
         call = Call("decoding_round_create", shape, ctx)
         self.shape, self.ctx, self.memory = shape, ctx, memory
         v = call.view(memory, "memory", ("u8",), out=True)
+        if len(v.shape) != 1 or not v.is_dense:
+            raise call.error("memory is not one contiguous row of bytes")
         options = default("round_options", log_prob=log_prob)
         options.build.seed_depth = seed_depth
         options.verify.padding = call.choice("PADDING_SLOT", padding, "padding")
