@@ -1,13 +1,18 @@
-# cmake -D PAGE=... -D PROGRAM=... -P check_page.cmake
-# Every block of C++ in the page stands in the program, character by character.
+# cmake -D PAGE=... -D PROGRAM=... [-D LANGUAGE=c] -P check_page.cmake
+# Every block of C++ (or C) in the page stands in the program, character by character.
 cmake_minimum_required(VERSION 3.25)
 file(READ ${PAGE} page)
 file(READ ${PROGRAM} program)
 
+if(NOT LANGUAGE)
+  set(LANGUAGE cpp)
+endif()
+set(fence "```${LANGUAGE}\n")
+string(LENGTH "${fence}" fence_length)
 set(blocks 0)
-string(FIND "${page}" "```cpp\n" at)
+string(FIND "${page}" "${fence}" at)
 while(NOT at EQUAL -1)
-  math(EXPR at "${at} + 7")
+  math(EXPR at "${at} + ${fence_length}")
   string(SUBSTRING "${page}" ${at} -1 page)
   string(FIND "${page}" "```" end)
   string(SUBSTRING "${page}" 0 ${end} block)
@@ -18,8 +23,8 @@ while(NOT at EQUAL -1)
   math(EXPR blocks "${blocks} + 1")
   string(SUBSTRING "${page}" ${end} -1 page)
   string(SUBSTRING "${page}" 3 -1 page)
-  string(FIND "${page}" "```cpp\n" at)
+  string(FIND "${page}" "${fence}" at)
 endwhile()
 if(blocks EQUAL 0)
-  message(SEND_ERROR "${PAGE} has no C++")
+  message(SEND_ERROR "${PAGE} has no ${LANGUAGE}")
 endif()
