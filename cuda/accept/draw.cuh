@@ -84,21 +84,6 @@ __device__ token_t draw_from_list(std::uint64_t const* keys, std::uint32_t count
   return static_cast<token_t>(rules::candidate_id(best));
 }
 
-/// How many of `count` keys, best first, are larger.
-__device__ inline std::uint32_t count_above(std::uint64_t const* keys, std::uint32_t count,
-                                            std::uint64_t key) {
-  std::uint32_t low = 0;
-  while (low < count) {
-    std::uint32_t const middle = (low + count) / 2;
-    if (keys[middle] > key) {
-      low = middle + 1;
-    } else {
-      count = middle;
-    }
-  }
-  return low;
-}
-
 /// The best k of the lists that the blocks of a team have, each `count` <= k keys, best first, at
 /// `keys`: in every block at the pointer, best first. There is room for 2 max_top_k keys, and they
 /// differ. `counts` is shared memory for a count of each block, unused since the last exchange.

@@ -171,14 +171,18 @@ __device__ void find_bin(typename Mass::sum above, typename Mass::sum target,
 ///
 /// With logit_digits and a weight_mass the upper half of the floor is the rules::order_key of the
 /// largest value t such that the values >= t weigh at least the target.
+///
+/// `cut` and `digit` let it go on from where something is known already: `above` weighs more than
+/// the digits before `digit` of `cut.floor` say, and what begins with them reaches the target.
 template <int Threads, int Digits, class Row, class Mass>
 __device__ radix_cut<typename Mass::sum> radix_walk(Row const& row, std::uint64_t from,
                                                     typename Mass::sum target,
                                                     typename Mass::sum enough, Mass const& mass,
-                                                    walk_memory<Threads, Mass>& memory) {
-  radix_cut<typename Mass::sum> cut{0, 0, 0};
+                                                    walk_memory<Threads, Mass>& memory,
+                                                    radix_cut<typename Mass::sum> cut = {0, 0, 0},
+                                                    int digit = 0) {
 #pragma unroll 1
-  for (int digit = 0; digit < Digits; ++digit) {
+  for (; digit < Digits; ++digit) {
     select_impl::fill_bins<Threads>(row, from, cut.floor, digit, mass, memory.bins);
     if constexpr (requires { row.template combine<Threads, Mass>(memory.bins); }) {
       row.template combine<Threads, Mass>(memory.bins);
@@ -241,12 +245,18 @@ __device__ std::uint64_t find_floor(group_maxima const& groups, std::uint32_t k,
       .floor;
 }
 
-/// Puts the keys from `from` on away, in any order, and returns how many there are. Those beyond
-/// `capacity` are dropped.
+/// How many keys there are from some key on, and how many of these have a larger logit than it.
+struct key_counts {
+  std::uint32_t from;
+  std::uint32_t above;
+};
+
+/// Puts the keys from `from` on away, in any order. Beyond `capacity` they are dropped, and `from`
+/// only says that there are more.
 template <int Threads, class Row>
-__device__ std::uint32_t collect(Row const& row, std::uint64_t from, std::uint64_t* keys,
-                                 std::uint32_t capacity, std::uint32_t& count) {
-  if (threadIdx.x == 0) count = 0;
+__device__ key_counts collect(Row const& row, std::uint64_t from, std::uint64_t* keys,
+                              std::uint32_t capacity, key_counts& counts) {
+  if (threadIdx.x == 0) counts = {0, 0};
   __syncthreads();
   float const least = rules::candidate_logit(from);
   row.template for_each_packet<Threads>([&](std::int32_t first_id, float(&x)[Row::width]) {
@@ -255,12 +265,16 @@ __device__ std::uint32_t collect(Row const& row, std::uint64_t from, std::uint64
     for (int j = 0; j < Row::width; ++j) any = any | (x[j] >= least);
     if (!any) return;
     std::uint32_t hits = 0;
+    std::uint32_t above = 0;
 #pragma unroll
     for (int j = 0; j < Row::width; ++j) {
       auto const id = static_cast<std::uint32_t>(first_id + j);
       hits |= rules::candidate_key(x[j], id) >= from ? 1u << j : 0u;
+      above += x[j] > least ? 1u : 0u;
     }
-    std::uint32_t at = hits == 0 ? capacity : atomicAdd(&count, __popc(hits));
+    if (above != 0) atomicAdd(&counts.above, above);
+    if (hits == 0 || *const_cast<std::uint32_t volatile*>(&counts.from) > capacity) return;
+    std::uint32_t at = atomicAdd(&counts.from, __popc(hits));
 #pragma unroll
     for (int j = 0; j < Row::width; ++j) {
       if ((hits >> j & 1u) == 0) continue;
@@ -270,9 +284,40 @@ __device__ std::uint32_t collect(Row const& row, std::uint64_t from, std::uint64
     }
   });
   __syncthreads();
-  std::uint32_t const total = count;
+  key_counts const total = counts;
   __syncthreads();
   return total;
+}
+
+/// Where a walk may begin that looks for the k-th key.
+struct walk_start {
+  radix_cut<std::uint32_t> cut;
+  int digit;
+};
+
+/// Fewer than k columns of a row have a larger logit than `from`, and more have the same: with so
+/// many ties the walk has to find an id. All ids are below `id_end`.
+__device__ inline walk_start start_at_ids(std::uint64_t from, std::uint32_t above,
+                                          std::uint32_t id_end) {
+  std::uint64_t const floor = from >> 32 << 32;
+  if (id_end > 1u << 21) return {{floor, above, 0}, logit_digits};
+  // The first digit of such ids is all ones.
+  return {{floor | std::uint64_t{0x7ff} << digit_shift(logit_digits), above, 0}, logit_digits + 1};
+}
+
+/// How many of `count` keys, best first, are larger.
+__device__ inline std::uint32_t count_above(std::uint64_t const* keys, std::uint32_t count,
+                                            std::uint64_t key) {
+  std::uint32_t low = 0;
+  while (low < count) {
+    std::uint32_t const middle = (low + count) / 2;
+    if (keys[middle] > key) {
+      low = middle + 1;
+    } else {
+      count = middle;
+    }
+  }
+  return low;
 }
 
 /// Sorts keys in shared memory, largest first: a bitonic network. There must be room for the next
@@ -317,24 +362,30 @@ struct top_k_memory {
     walk_memory<Threads, count_mass> walk;
     std::uint64_t keys[capacity];
   };
-  std::uint32_t count;
+  key_counts counts;
 };
 
 /// The best k <= 1024 columns of a row: memory.keys, best first. Returns how many there are, fewer
 /// than k where the row has fewer finite logits. `from` is a key that at least k columns or all
-/// finite ones reach; the fewer reach it, the better.
+/// finite ones reach; the fewer reach it, the better. All ids are below `id_end`.
 template <int Threads, class Row>
 __device__ std::uint32_t select_top_k(Row const& row, std::uint32_t k, std::uint64_t from,
-                                      top_k_memory<Threads>& memory) {
+                                      top_k_memory<Threads>& memory, std::uint32_t id_end = ~0u) {
   constexpr std::uint32_t capacity = top_k_memory<Threads>::capacity;
-  std::uint32_t count = collect<Threads>(row, from, memory.keys, capacity, memory.count);
+  key_counts const found = collect<Threads>(row, from, memory.keys, capacity, memory.counts);
+  std::uint32_t count = found.from;
   if (count > capacity) {
-    auto const cut =
-        radix_walk<Threads, all_digits>(row, from, k, capacity, count_mass{}, memory.walk);
+    walk_start start{{0, 0, 0}, 0};
+    if (static_cast<std::uint32_t>(from) == 0 && found.above < k) {
+      start = start_at_ids(from, found.above, id_end);
+    }
+    auto const cut = radix_walk<Threads, all_digits>(row, from, k, capacity, count_mass{},
+                                                     memory.walk, start.cut, start.digit);
     // Only where the row holds one key more than `capacity` times, as damaged input may.
     bool const has_copies = cut.above + cut.at > capacity;
     count = collect<Threads>(row, cut.floor + (has_copies ? 1 : 0), memory.keys, capacity,
-                             memory.count);
+                             memory.counts)
+                .from;
     if (has_copies) {
       for (std::uint32_t i = count + threadIdx.x; i < k; i += Threads) memory.keys[i] = cut.floor;
       count = k;

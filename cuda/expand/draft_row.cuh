@@ -67,6 +67,14 @@ struct draft_row {
     }
   }
 
+  __device__ std::uint32_t id_end() const {
+    index_t end = 0;
+    for (vocab_range const& range : ranges.range) {
+      if (range.count > 0) end = max(end, range.global_begin + range.count);
+    }
+    return static_cast<std::uint32_t>(end);
+  }
+
   template <int Threads, class Body>
   __device__ void for_each_packet(Body body) const {
     std::uint32_t met_before = 0;
@@ -104,7 +112,7 @@ __device__ row_result read_row(draft_row<Type> const& row, float r, std::uint32_
   });
   result.sum = block_reduce<row_threads>(sum, merge_exp_sums{}, memory.sums);
   std::uint64_t const floor = find_floor<row_threads>(groups, top_k, memory.top_k.walk);
-  result.count = select_top_k<row_threads>(row, top_k, floor, memory.top_k);
+  result.count = select_top_k<row_threads>(row, top_k, floor, memory.top_k, row.id_end());
   return result;
 }
 
