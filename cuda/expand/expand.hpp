@@ -22,7 +22,8 @@ bool can_stream(support::expand_call const& call) noexcept;
 bool prefers_expand_stream(support::expand_call const& call) noexcept;
 std::size_t expand_stream_workspace(support::expand_call const& call) noexcept;
 
-/// The same with a cluster of blocks per row, and the same workspace.
+/// With a cluster of blocks per row, in one launch; the same workspace. What can_stream does not
+/// hold for is left to `expand`.
 status expand_cluster(support::expand_call const& call) noexcept;
 bool can_expand_cluster(support::expand_call const& call) noexcept;
 bool prefers_expand_cluster(support::expand_call const& call) noexcept;

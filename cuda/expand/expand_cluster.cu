@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// expand for few rows on devices with clusters: the blocks of a cluster share a row, and the first
-// of them puts together what they found.
+// expand for few rows on devices with clusters: the blocks of a cluster share a row, in one launch.
 #include "common/cluster.cuh"
 #include "common/cluster.hpp"
 #include "common/launch.hpp"
 #include "common/race_hook.cuh"
+#include "expand/cluster_again.cuh"
+#include "expand/cluster_row.cuh"
 #include "expand/expand.hpp"
-#include "expand/read_again.hpp"
-#include "expand/stream_row.cuh"
+#include "expand/row_flags.cuh"
 #include "expand/tuning.hpp"
 #include "expand/write_candidates.cuh"
-
-#include <cmath>
 
 namespace ddtree {
 inline namespace v0 {
@@ -20,134 +18,146 @@ namespace {
 
 struct cluster_params {
   support::expand_call call;
-  int wanted;           // groups of a share's sample that shall reach its threshold
-  std::uint8_t* again;  // [rows]
-};
-
-/// The first block has room for what all find. Together with its threads this is what
-/// can_run_clusters asks about.
-using room = stream_room<512, 3072, 2048>;
-
-/// What each block tells the first one of its share.
-struct share_found {
-  float threshold;
-  float max;
-  float sum;
-  float offset;
-  bool complete;
-};
-
-constexpr int max_cluster = 8;
-
-struct cluster_memory {
-  stream_memory<room> stream;
-  share_found shares[max_cluster];
+  int log2_blocks;
+  int log2_lanes;               // of a group
+  std::uint8_t* flags_of_rows;  // [rows]
 };
 
 #if __CUDA_ARCH__ >= 900
 
-/// Moves the keys of this block behind those of the first.
-__device__ void contribute(cluster_memory& memory, stream_result const& found) {
-  std::uint32_t const rank = cluster_rank();
-  cluster_memory* const first = in_block(&memory, 0);
-  if (threadIdx.x == 0) {
-    first->shares[rank] = {found.threshold, found.max, found.sum, found.offset, found.complete};
-  }
-  if (rank == 0 || !found.complete) return;
-  __shared__ std::uint32_t begin;
-  if (threadIdx.x == 0) begin = atomicAdd(&first->stream.count, found.count);
+/// What is known of the row after one reading of it.
+struct first_reading {
+  float threshold;
+  bool is_finite;
+  bool is_enough;  // all that reach the threshold stand in the lists
+  list_order order;
+};
+
+template <class Type>
+__device__ first_reading read_once(cluster_params const& p, strand_reader<Type>& reader, float r,
+                                   cluster_memory& memory) {
+  row_team const& team = reader.team;
+  float const scale = rules::mul(r, rules::log2_of_e);
+  first_reading found;
+  reader.read(scale, p.log2_lanes, memory);
+  race_delay(0);
+  memory.strands_told.wait();
+  found.threshold = choose_row_threshold(row_strands * 32 >> p.log2_lanes,
+                                         static_cast<std::uint32_t>(p.call.shape.top_k), memory);
+  collect_hits(reader, found.threshold, memory);
   __syncthreads();
-  for (std::uint32_t i = threadIdx.x; i < found.count; i += room::threads) {
-    if (begin + i < room::keys) first->stream.keys[begin + i] = memory.stream.keys[i];
-  }
+  race_delay(1);
+  tell_list(team, memory);
+  if (warp_index() == warps_of<cluster_threads> - 1) cluster_impl::add_strands(r, scale, memory);
+  memory.lists_told.wait();
+  __syncthreads();
+  auto const lane = static_cast<std::uint32_t>(lane_index());
+  std::uint32_t const count = lane < team.blocks() ? memory.found[lane].count : 0;
+  std::uint32_t const total = __reduce_add_sync(all_lanes, count);
+  std::uint32_t const most = __reduce_max_sync(all_lanes, count);
+  float const sum = memory.sum.sum;
+  found.is_finite = sum > 0.0f && sum <= rules::largest_float;
+  found.is_enough = found.is_finite && most <= list_room(team);
+  found.order = {total, found.is_enough && (total > 192 || most > 64), found.threshold,
+                 memory.x_max};
+  return found;
 }
 
-/// All shares as one, in which no logit from `whole_from` on is missing. Every thread of the first
-/// block.
-__device__ stream_result put_together(cluster_memory& memory, float& whole_from) {
-  std::uint32_t const size = cluster_size();
-  stream_result all{true, memory.stream.count, 0, 0, 0, 0};
-  all.threshold = whole_from = memory.shares[0].threshold;
-  all.max = memory.shares[0].max;
-  all.offset = memory.shares[0].offset;
-  for (std::uint32_t i = 0; i < size; ++i) {
-    share_found const& share = memory.shares[i];
-    all.complete = all.complete && share.complete;
-    all.threshold = fminf(all.threshold, share.threshold);
-    whole_from = fmaxf(whole_from, share.threshold);
-    all.max = fmaxf(all.max, share.max);
-    all.offset = fmaxf(all.offset, share.offset);
+/// Reads the row again, with an eye on what the first reading took for granted. Returns how many
+/// keys there are then.
+template <class Type>
+__device__ __noinline__ std::uint32_t read_more(row_packets<Type> row, std::uint32_t k, float r,
+                                                first_reading found, row_flags flags,
+                                                std::int32_t i, row_team team,
+                                                cluster_memory& memory) {
+  float from = found.threshold;
+  if (!found.is_finite) {
+    from = -rules::largest_float;
+    std::uint32_t const met = sum_again(row, r, team, memory);
+    if (met != 0 && team.rank == 0 && warp_index() == 0) {
+      if (lane_index() == 0) flags.note(i, met);
+      __syncwarp();
+      flags.publish();
+    }
   }
-  for (std::uint32_t i = 0; i < size; ++i) {
-    share_found const& share = memory.shares[i];
-    all.sum =
-        rules::add(all.sum, rules::mul(share.sum, exp2f(rules::sub(share.offset, all.offset))));
-  }
-  all.complete = all.complete && all.count <= room::keys;
-  return all;
+  return select_again(row, k, from, team, memory);
 }
 
-/// The bins were counted by each block for its own range.
-__device__ void count_bins(stream_memory<room>& memory, stream_result const& found) {
-  bin_scale<room::bins> const bin_of(found.threshold, found.max);
-  for (int i = static_cast<int>(threadIdx.x); i < room::bins; i += room::threads) {
-    memory.bins[i] = 0;
+/// Each block writes the candidates of its own list, where no rank depends on the one before it.
+__device__ void write_lists(support::expand_call const& call, row_task const& task, float r,
+                            list_order const& order, row_team const& team, cluster_memory& memory,
+                            write_memory<cluster_threads>& written) {
+  auto const k = static_cast<std::uint32_t>(call.shape.top_k);
+  if (call.options.bias != nullptr) {
+    if (team.rank != 0) return;
+    for (std::uint32_t b = 0; b < team.blocks(); ++b) {
+      for_each_rank(b, order, team, memory, [&](std::uint32_t rank, std::uint64_t key) {
+        if (rank < k) memory.own[rank] = key;
+      });
+      __syncthreads();
+    }
+    write_candidates(call, task, r, memory.sum, memory.own, min(order.total, k), written);
+    return;
   }
-  __syncthreads();
-  for (std::uint32_t i = threadIdx.x; i < found.count; i += room::threads) {
-    atomicAdd(&memory.bins[bin_of(rules::candidate_logit(memory.keys[i]))], 1u);
+  index_t const first = index_t{task.row} * k;
+  float const lse = memory.lse;
+  for_each_rank(team.rank, order, team, memory, [&](std::uint32_t rank, std::uint64_t key) {
+    if (rank >= k) return;
+    call.out.token[first + rank] = static_cast<token_t>(rules::candidate_id(key));
+    call.out.log_prob[first + rank] = rules::log_prob(rules::candidate_logit(key), r, lse);
+  });
+  if (team.rank != 0) return;
+  for (std::uint32_t rank = order.total + threadIdx.x; rank < k; rank += cluster_threads) {
+    call.out.token[first + rank] = 0;
+    call.out.log_prob[first + rank] = rules::minus_infinity;
   }
-  __syncthreads();
 }
 
 #endif
 
+/// A warp beside those that read sees to the flags.
 template <class Type>
-__global__ __launch_bounds__(room::threads, 2) void cluster_kernel(cluster_params const p) {
+__global__ __launch_bounds__(cluster_threads + 32, 1) void cluster_kernel(cluster_params const p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(16) unsigned char block_memory[];
   auto& memory = *reinterpret_cast<cluster_memory*>(block_memory);
-  __shared__ write_memory<room::threads> written;
+  __shared__ write_memory<cluster_threads> written;
   support::expand_call const& call = p.call;
   row_task task;
-  task.row = static_cast<std::int32_t>(blockIdx.x / cluster_size());
+  row_team const team{p.log2_blocks, cluster_rank()};
+  task.row = static_cast<std::int32_t>(blockIdx.x >> p.log2_blocks);
   task.b = task.row / call.shape.depth;
   task.i = task.row - task.b * call.shape.depth;
-  bool const is_first = cluster_rank() == 0;
-  if (task.i == 0 && is_first && threadIdx.x == 0) call.out.flags[task.b] = 0;
-  rules::batch_row const request = find_request(call, task);
-  if (!request.active) {
-    if (!is_first) return;
-    if (threadIdx.x == 0) p.again[task.row] = 0;
-    write_candidates<room::threads>(call, task, 1.0f, {}, memory.stream.keys, 0, written);
+  row_flags const flags{p.flags_of_rows + (task.row - task.i), call.shape.depth,
+                        call.out.flags + task.b};
+  bool const is_beside = threadIdx.x >= cluster_threads;
+  if (is_beside) {
+    if (team.rank == 0 && lane_index() == 0) flags.note(task.i, 0);
+    __syncthreads();           // a later note of the row comes later
+    cluster_arrive_relaxed();  // nobody shall wait for what follows
+    if (team.rank == 0) flags.publish();
     return;
   }
-  float const r = reciprocal_temperature(call.options, request.request);
-  float const scale = rules::mul(r, rules::log2_of_e);
-  row_share const share{static_cast<int>(cluster_rank()), static_cast<int>(cluster_size())};
-  stream_result const found = stream_row<Type>(find_logits<Type>(call.draft, task.b, task.i),
-                                               static_cast<std::int32_t>(call.shape.vocab), share,
-                                               scale, p.wanted, memory.stream);
-  race_delay(0);
-  cluster_sync();  // the first block's own keys are in place
-  contribute(memory, found);
-  race_delay(1);
-  cluster_sync();
-  if (!is_first) return;
-  float whole_from;
-  stream_result const all = put_together(memory, whole_from);
-  auto const top_k = static_cast<std::uint32_t>(call.shape.top_k);
-  bool is_enough = all.complete && all.count >= top_k;
-  if (is_enough) {
-    count_bins(memory.stream, all);
-    sort_keys(memory.stream, all, top_k);
-    is_enough = rules::candidate_logit(memory.stream.keys[top_k - 1]) >= whole_from;
+  rules::batch_row const request = find_request(call, task);
+  if (!request.active) {
+    __syncthreads();
+    if (team.rank != 0) return;
+    write_candidates<cluster_threads>(call, task, 1.0f, {}, memory.own, 0, written);
+    return;
   }
-  if (threadIdx.x == 0) p.again[task.row] = is_enough ? 0 : 1;
-  if (!is_enough) return;
-  rules::exp_sum const sum =
-      relative_sum(all, r, scale, rules::candidate_logit(memory.stream.keys[0]));
-  write_candidates<room::threads>(call, task, r, sum, memory.stream.keys, top_k, written);
+  row_packets<Type> const row{find_logits<Type>(call.draft, task.b, task.i),
+                              static_cast<std::int32_t>(call.shape.vocab)};
+  strand_reader<Type> reader(row, team);
+  begin_reading(team, memory);
+  __syncthreads();
+  cluster_arrive_relaxed();
+  float const r = reciprocal_temperature(call.options, request.request);
+  first_reading read = read_once(p, reader, r, memory);
+  if (!read.is_enough) {
+    auto const k = static_cast<std::uint32_t>(call.shape.top_k);
+    read.order.total = read_more(row, k, r, read, flags, task.i, team, memory);
+  }
+  write_lists(call, task, r, read.order, team, memory, written);
 #endif
 }
 
@@ -171,19 +181,16 @@ status expand_cluster(support::expand_call const& call) noexcept {
   unsigned const preferred =
       tuning::cluster_blocks(rows, call.shape.vocab, multiprocessors(call.ctx.device));
   unsigned const blocks = preferred > 1 ? preferred : 2;
-  auto* const again = static_cast<std::uint8_t*>(call.scratch.data);
-  status const spread = for_logits_type(call.draft.type, [&]<class Type>(Type) {
-    // A share holds its part of the top_k, give or take, and its sample a part of that.
-    double const columns = static_cast<double>(call.shape.vocab) / blocks;
-    double const steps = std::floor(columns / (32.0 * Type::width * stream_segments));
-    double const own = static_cast<double>(call.shape.top_k) / blocks;
-    double const mean = (own + 6 * std::sqrt(own)) / (steps > 0 ? steps + 0.5 : 1.0);
-    cluster_params const params{call, static_cast<int>(mean + 3 * std::sqrt(mean) + 3), again};
-    launch_shape shape{rows * blocks, room::threads, sizeof(cluster_memory)};
-    shape.cluster = blocks;
+  int const log2_blocks = blocks == 8 ? 3 : blocks == 4 ? 2 : 1;
+  // At least twice as many groups as the threshold is to have above it.
+  int const log2_lanes = call.shape.top_k <= 64 ? 5 : call.shape.top_k <= 256 ? 3 : 1;
+  cluster_params const params{call, log2_blocks, log2_lanes,
+                              static_cast<std::uint8_t*>(call.scratch.data)};
+  launch_shape shape{rows * blocks, cluster_threads + 32, sizeof(cluster_memory)};
+  shape.cluster = blocks;
+  return for_logits_type(call.draft.type, [&]<class Type>(Type) {
     return launch(call.ctx, cluster_kernel<Type>, shape, params);
   });
-  return spread ? read_again(call, again) : spread;
 }
 
 }  // namespace cuda
