@@ -25,15 +25,43 @@ struct cluster_share {
 
   template <int Threads, class Body>
   __device__ void for_each_packet(Body body) const {
+    visit_strands([](std::int32_t) {},
+                  [&](std::int32_t packet, float(&x)[width]) {
+                    sanitize(x);
+                    body(packet * width, x);
+                  });
+  }
+
+  /// Calls body(packet, x) for the packets of each strand of this warp, and then after(first) with
+  /// the first of this lane's.
+  template <class After, class Body>
+  __device__ void visit_strands(After after, Body body) const {
+    constexpr int ahead = 4;
     std::int32_t const packets = row.count();
     cluster_impl::for_each_strand(team, [&](int, std::int32_t first) {
 #pragma unroll 1
-      for (std::int32_t packet = first; packet < packets; packet += strand_stride) {
-        float x[width];
-        unpack<Type>(packet < row.whole() ? row.load(packet) : row.load_part(), x);
-        sanitize(x);
-        body(packet * width, x);
+      for (std::int32_t at = first; at < packets; at += ahead * strand_stride) {
+        uint4 raw[ahead];
+#pragma unroll
+        for (int i = 0; i < ahead; ++i) {
+          std::int32_t const packet = at + i * strand_stride;
+          if (packet < row.whole()) raw[i] = row.load(packet);
+        }
+#pragma unroll 1
+        for (int i = 0; i < ahead && at + i * strand_stride < packets; ++i) {
+          std::int32_t const packet = at + i * strand_stride;
+          uint4 one = raw[0];
+#pragma unroll
+          for (int j = 1; j < ahead; ++j) {
+            if (j == i) one = raw[j];
+          }
+          if (packet >= row.whole()) one = row.load_part();
+          float x[width];
+          unpack<Type>(one, x);
+          body(packet, x);
+        }
       }
+      after(first);
     });
   }
 
@@ -46,8 +74,14 @@ struct cluster_share {
     for (std::uint32_t i = threadIdx.x; i < share; i += Threads) {
       auto const bin = static_cast<int>(share * team.rank + i);
       typename Mass::sum total = 0;
-      for (std::uint32_t b = 0; b < blocks; ++b) total += Mass::read(in_block(bins, b), bin);
-      for (std::uint32_t b = 0; b < blocks; ++b) Mass::write(in_block(bins, b), bin, total);
+#pragma unroll
+      for (std::uint32_t b = 0; b < max_cluster; ++b) {
+        if (b < blocks) total += Mass::read(in_block(bins, b), bin);
+      }
+#pragma unroll
+      for (std::uint32_t b = 0; b < max_cluster; ++b) {
+        if (b < blocks) Mass::write(in_block(bins, b), bin, total);
+      }
     }
     cluster_sync();
   }
@@ -58,31 +92,29 @@ template <class Type>
 __device__ std::uint32_t sum_again(row_packets<Type> const& row, float r, row_team const& team,
                                    cluster_memory& memory) {
   std::uint32_t const blocks = team.blocks();
-  std::int32_t const packets = row.count();
   bool met = false;
-  cluster_sync();  // all have read the strands
-  cluster_impl::for_each_strand(team, [&](int, std::int32_t first) {
-    rules::exp_sum own;
-    float max = rules::minus_infinity;
-#pragma unroll 1
-    for (std::int32_t packet = first; packet < packets; packet += strand_stride) {
-      float x[Type::width];
-      unpack<Type>(packet < row.whole() ? row.load(packet) : row.load_part(), x);
-      met = sanitize(x) || met;
+  rules::exp_sum own;
+  float max = rules::minus_infinity;
+  auto const add = [&](std::int32_t, float(&x)[Type::width]) {
+    met = sanitize(x) || met;
 #pragma unroll
-      for (int j = 0; j < Type::width; ++j) {
-        x[j] = rules::scaled(x[j], r);
-        max = fmaxf(max, x[j]);
-      }
-      add_packet(own, x, max);
+    for (int j = 0; j < Type::width; ++j) {
+      x[j] = rules::scaled(x[j], r);
+      max = fmaxf(max, x[j]);
     }
+    add_packet(own, x, max);
+  };
+  auto const tell = [&](std::int32_t first) {
     for (int mask = 16; mask > 0; mask /= 2) own = rules::merge(own, shuffle_xor(own, mask));
-    int const strand = first / 32;
-    if (lane_index() < static_cast<int>(blocks)) {
-      *in_block(&memory.strands[strand], static_cast<std::uint32_t>(lane_index())) = {
-          own.max, 0.0f, own.sum, 0.0f};
+    auto const lane = static_cast<std::uint32_t>(lane_index());
+    if (lane < blocks) {
+      *in_block(&memory.strands[first / 32], lane) = {own.max, 0.0f, own.sum, 0.0f};
     }
-  });
+    own = {};
+    max = rules::minus_infinity;
+  };
+  cluster_sync();  // all have read the strands
+  cluster_share<Type>{row, team}.visit_strands(tell, add);
   met = __syncthreads_or(met) != 0;
   if (met && threadIdx.x < blocks) in_block(&memory, threadIdx.x)->met = true;
   cluster_sync();

@@ -302,7 +302,7 @@ __device__ inline void rank_groups(std::uint32_t k, cluster_memory& memory) {
   float const value = memory.groups[threadIdx.x / 4];
   auto const* const others = reinterpret_cast<float4 const*>(memory.groups);
   std::uint32_t reached[2] = {0, 0};
-#pragma unroll
+#pragma unroll 2
   for (std::uint32_t i = 0; i < row_strands / 16; ++i) {
     float4 const x = others[4 * i + threadIdx.x % 4];
     reached[0] += (x.x >= value ? 1u : 0u) + (x.y >= value ? 1u : 0u);
@@ -444,21 +444,29 @@ __device__ inline float choose_row_threshold(int groups, std::uint32_t k, cluste
 
 namespace cluster_impl {
 
+/// Few instructions rather than few steps: most threads have none or one, and come here once.
 template <class Type>
 __device__ void append_hits(uint4 const& raw, std::int32_t packet, float threshold,
                             cluster_memory& memory) {
-  float x[Type::width];
-  unpack<Type>(raw, x);
-  std::uint32_t count = 0;
+  unsigned hits = 0;
+  {
+    float x[Type::width];
+    unpack<Type>(raw, x);
 #pragma unroll
-  for (int j = 0; j < Type::width; ++j) count += x[j] >= threshold ? 1u : 0u;
-  std::uint32_t at = atomicAdd(&memory.count, count);
-#pragma unroll
-  for (int j = 0; j < Type::width; ++j) {
-    if (!(x[j] >= threshold)) continue;
+    for (int j = 0; j < Type::width; ++j) hits |= x[j] >= threshold ? 1u << j : 0u;
+  }
+#pragma unroll 1
+  for (; hits != 0; hits &= hits - 1) {
+    int const j = __ffs(static_cast<int>(hits)) - 1;
+    constexpr int per_word = Type::width / 4;
+    std::uint32_t const low = j / per_word % 2 == 0 ? raw.x : raw.y;
+    std::uint32_t const high = j / per_word % 2 == 0 ? raw.z : raw.w;
+    float pair[per_word];
+    Type::unpack(j / per_word < 2 ? low : high, pair);
+    float const x = j % per_word == 0 ? pair[0] : pair[per_word - 1];
     auto const id = static_cast<std::uint32_t>(packet * Type::width + j);
-    if (at < cluster_memory::own_room) memory.own[at] = rules::candidate_key(x[j], id);
-    ++at;
+    std::uint32_t const at = atomicAdd(&memory.count, 1u);
+    if (at < cluster_memory::own_room) memory.own[at] = rules::candidate_key(x, id);
   }
 }
 
@@ -477,7 +485,9 @@ __device__ void collect_hits(strand_reader<Type>& reader, float threshold, clust
     if (memory.lane_max[place * cluster_threads + static_cast<int>(threadIdx.x)] < threshold) {
       return;
     }
-    for (std::int32_t at = first; at < packets; at += ahead * strand_stride) {
+    bool const with_part = has_part(row, first);
+#pragma unroll 1
+    for (std::int32_t at = first; at < packets + (with_part ? 1 : 0); at += ahead * strand_stride) {
       // When there are too many they are not needed.
       if (*const_cast<std::uint32_t volatile*>(&memory.count) > cluster_memory::own_room) return;
       if (at != kept) reader.load(at, packets);
@@ -486,8 +496,11 @@ __device__ void collect_hits(strand_reader<Type>& reader, float threshold, clust
 #pragma unroll
       for (int i = 0; i < ahead; ++i) {
         std::int32_t const packet = at + i * strand_stride;
-        if (packet < packets && maximum_of<Type>(reader.raw[i]) >= threshold) hits |= 1u << i;
+        bool const hit = packet < packets ? maximum_of<Type>(reader.raw[i]) >= threshold
+                                          : with_part && packet == packets;
+        hits |= hit ? 1u << i : 0u;
       }
+#pragma unroll 1
       for (; hits != 0; hits &= hits - 1) {
         int const hit = __ffs(static_cast<int>(hits)) - 1;
         uint4 one = reader.raw[0];
@@ -495,10 +508,11 @@ __device__ void collect_hits(strand_reader<Type>& reader, float threshold, clust
         for (int i = 1; i < ahead; ++i) {
           if (i == hit) one = reader.raw[i];
         }
-        append_hits<Type>(one, at + hit * strand_stride, threshold, memory);
+        std::int32_t const packet = at + hit * strand_stride;
+        if (packet == packets) one = row.load_part();
+        append_hits<Type>(one, packet, threshold, memory);
       }
     }
-    if (has_part(row, first)) append_hits<Type>(row.load_part(), packets, threshold, memory);
   });
 }
 

@@ -15,7 +15,7 @@ namespace tuning {
 inline constexpr index_t min_streamed_columns = 32768;
 
 /// Blocks of a cluster that share a row; 1 = no cluster. More blocks than there are multiprocessors
-/// take turns. rows:15/k:64 7.3 us with 8, 21.8 without; rows:65/k:64 14.9 with 2, 23.0 without.
+/// take turns. rows:15/k:64 7.3 us with 8, 21.8 without; rows:65/k:64 13.9 with 2, 23.0 without.
 constexpr unsigned cluster_blocks(index_t rows, index_t columns, index_t multiprocessors) noexcept {
   for (unsigned blocks = 8; blocks > 1; blocks /= 2) {
     if (rows * blocks <= multiprocessors && columns / blocks >= min_streamed_columns / 2) {
