@@ -455,8 +455,9 @@ __device__ void append_hits(uint4 const& raw, std::int32_t packet, float thresho
 #pragma unroll
     for (int j = 0; j < Type::width; ++j) hits |= x[j] >= threshold ? 1u << j : 0u;
   }
+  std::uint32_t at = atomicAdd(&memory.count, static_cast<std::uint32_t>(__popc(hits)));
 #pragma unroll 1
-  for (; hits != 0; hits &= hits - 1) {
+  for (; hits != 0 && at < cluster_memory::own_room; hits &= hits - 1) {
     int const j = __ffs(static_cast<int>(hits)) - 1;
     constexpr int per_word = Type::width / 4;
     std::uint32_t const low = j / per_word % 2 == 0 ? raw.x : raw.y;
@@ -465,8 +466,7 @@ __device__ void append_hits(uint4 const& raw, std::int32_t packet, float thresho
     Type::unpack(j / per_word < 2 ? low : high, pair);
     float const x = j % per_word == 0 ? pair[0] : pair[per_word - 1];
     auto const id = static_cast<std::uint32_t>(packet * Type::width + j);
-    std::uint32_t const at = atomicAdd(&memory.count, 1u);
-    if (at < cluster_memory::own_room) memory.own[at] = rules::candidate_key(x, id);
+    memory.own[at++] = rules::candidate_key(x, id);
   }
 }
 
