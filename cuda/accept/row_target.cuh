@@ -6,6 +6,7 @@
 #include "accept/scan.cuh"
 #include "accept/target_row.cuh"
 #include "accept/team.cuh"
+#include "common/select_few.cuh"
 #include "rules/draw.hpp"
 #include "rules/dtype_convert.hpp"
 #include "rules/walk.hpp"
@@ -59,24 +60,11 @@ __device__ inline row_part part_of(team const& blocks) {
   return {blocks.rank() * share, (blocks.rank() + 1) * share};
 }
 
-/// A key that k of the threads' largest logits reach, or all finite ones: the upper 16 bits of it,
-/// by bisection. For k well below the number of threads.
-__device__ inline std::uint64_t floor_of_threads(float largest, std::uint32_t k) {
-  std::uint32_t const own = rules::order_key(largest) >> 16;
-  std::uint32_t floor = 0;
-#pragma unroll 1
-  for (std::uint32_t bit = 1u << 15; bit != 0; bit /= 2) {
-    int const count = __syncthreads_count(own >= (floor | bit));
-    if (static_cast<std::uint32_t>(count) >= k) floor |= bit;
-  }
-  return larger{}(std::uint64_t{floor} << 48, lowest_finite_key);
-}
-
 /// At least k columns of the block's reach it, or all finite ones. Bisection is faster where
 /// threads are enough: the maxima fall into few bins of a histogram, one after the other.
 __device__ inline std::uint64_t floor_of_part(group_maxima const& maxima, std::uint32_t k,
                                               filter_memory& memory) {
-  if (k <= accept_threads / 4) return floor_of_threads(maxima.largest(), k);
+  if (k <= accept_threads / 4) return bisect_floor(maxima.largest(), k);
   return find_floor<accept_threads>(maxima, k, memory.top_k.walk);
 }
 

@@ -105,11 +105,10 @@ __device__ bool scan_columns(target_row<Type> const& row, row_query const& query
     }
     if (!rule.is_greedy) {
       draw_seed const seed{rule.seed, query.position};
-      return row.template visit<Threads, 1>(
-          look, [&](std::int32_t first_id, float(&x)[width]) {
-            scale(x);
-            offer_with_noise(x, first_id, seed, best, bar_of_block);
-          });
+      return row.template visit<Threads, 1>(look, [&](std::int32_t first_id, float(&x)[width]) {
+        scale(x);
+        offer_with_noise(x, first_id, seed, best, bar_of_block);
+      });
     }
   }
   if (kind == log_prob_kind::none && row.is_plain()) {

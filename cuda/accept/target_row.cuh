@@ -47,17 +47,20 @@ struct target_row {
   __device__ target_row only(row_part share) const { return {data, ranges, bias, allowed, share}; }
 
   /// Calls look(x) with sanitised logits as the model gave them, then body(first_id, x) with what
-  /// they count as. Returns whether this thread met a NaN or +inf. Its ids ascend.
-  template <int Threads, int Batch = 4, class Look, class Body>
-  __device__ bool visit(Look look, Body body) const {
+  /// they count as. Returns whether this thread met a NaN or +inf. Its ids ascend. The gate is that
+  /// of logits_span.
+  template <int Threads, int Batch = 4, class Look, class Body, class Gate = every_packet>
+  __device__ bool visit(Look look, Body body, Gate gate = {}) const {
     bool met_nan = false;
     for_each_span([&](logits_span<Type> const& span, std::int32_t begin) {
-      span.template for_each_packet<Threads, Batch>([&](std::int32_t column, float(&x)[width]) {
-        met_nan = met_nan | sanitize(x);
-        look(x);
-        adjust(begin + column, span.columns - column, x);
-        body(begin + column, x);
-      });
+      span.template for_each_packet<Threads, Batch>(
+          [&](std::int32_t column, float(&x)[width]) {
+            met_nan = met_nan | sanitize(x);
+            look(x);
+            adjust(begin + column, span.columns - column, x);
+            body(begin + column, x);
+          },
+          gate);
     });
     return met_nan;
   }
