@@ -24,7 +24,7 @@ struct build_memory {
   search_memory<Threads, PerThread> search;
   int bad[max_depth + 2];  // by depth, from 1 on: see mark_bad
   union {
-    quick_memory<Threads, PerThread> quick;
+    quick_memory<Threads> quick;
     // The finished tree, by row; row_of by index in `search`.
     struct {
       std::uint16_t row_of[Threads * PerThread];
@@ -43,21 +43,23 @@ constexpr int none_bad = 2 * max_top_k;
 /// ends with one.
 template <int Threads>
 __device__ void mark_bad(search_rows const& rows, index_t vocab, int* bad) {
-  constexpr int warps = warps_of<Threads>;
-  constexpr int ahead = 4;
-  int const pieces = (rows.ranks + 31) / 32;
-  int const last = rows.depth * pieces;
+  constexpr int ahead = Threads < 1024 ? 1024 / Threads : 1;
+  int const last = rows.depth * rows.ranks;
+  // item * per_item >> 32 is item / ranks: items are fewer than 2^15, and ranks than 2^11.
+  auto const divisor = static_cast<std::uint32_t>(rows.ranks < 2 ? 2 : rows.ranks);
+  std::uint32_t const per_item = 0xffffffffu / divisor + 1;
   __syncthreads();
-  for (int first = warp_index(); first < last; first += ahead * warps) {
+  for (int first = static_cast<int>(threadIdx.x); first < last; first += ahead * Threads) {
     token_t token[ahead];
     float log_prob[ahead], before[ahead];
     int row[ahead], rank[ahead];
 #pragma unroll
     for (int a = 0; a < ahead; ++a) {
-      int const piece = first + a * warps;
-      row[a] = piece / pieces;
-      rank[a] = (piece - row[a] * pieces) * 32 + lane_index();
-      if (piece >= last || rank[a] >= rows.ranks) continue;
+      int const item = first + a * Threads;
+      if (item >= last) continue;
+      row[a] = static_cast<int>(__umulhi(static_cast<std::uint32_t>(item), per_item));
+      if (rows.ranks == 1) row[a] = item;
+      rank[a] = item - row[a] * rows.ranks;
       int const at = row[a] * rows.top_k + rank[a];
       token[a] = rows.token[at];
       log_prob[a] = rows.log_prob[at];
@@ -65,7 +67,7 @@ __device__ void mark_bad(search_rows const& rows, index_t vocab, int* bad) {
     }
 #pragma unroll
     for (int a = 0; a < ahead; ++a) {
-      if (first + a * warps >= last || rank[a] >= rows.ranks) continue;
+      if (first + a * Threads >= last) continue;
       if (rules::is_usable(token[a], log_prob[a], before[a], vocab)) continue;
       atomicMin(&bad[row[a] + 1], 2 * rank[a] + (rules::is_cut_at(log_prob[a]) ? 1 : 0));
     }
@@ -133,22 +135,19 @@ __device__ tree_row find_row_of_tree(Memory const& shared, search_rows const& ro
 }
 
 /// Leaves the selected nodes in memory, as `sort_rows` does; returns how many there are with the
-/// root. Starts without a barrier and ends with one.
-template <int Threads, int PerThread>
+/// root. Starts without a barrier and ends with one. Calls meanwhile(t, threads) as quick_search
+/// does.
+template <int Threads, int PerThread, class Meanwhile>
 __device__ int search_nodes(build_memory<Threads, PerThread>& shared, search_rows const& rows,
-                            int nodes, int seeds, rules::weight_t lowest) {
-  // Seldom do the nodes fit where less than three times the tree does: budget 2047, N(0, 2.5),
-  // batch 64 takes 195 us with both searches and 133 with the thorough one alone.
-  if (3 * nodes <= Threads * PerThread) {
-    quick_search<Threads, PerThread> quick(shared.search, shared.quick, rows, nodes, seeds, lowest);
-    __syncthreads();
-    int const num_nodes = quick.run(rows.depth);
-    if (num_nodes > 0) return num_nodes;
-  }
+                            int nodes, int seeds, rules::weight_t lowest, Meanwhile meanwhile) {
+  quick_search<Threads, PerThread> quick(shared.search, shared.quick, rows, nodes, seeds, lowest);
+  __syncthreads();
+  int num_nodes = quick.run(rows.depth, meanwhile);
+  if (num_nodes > 0) return num_nodes;
 
   tree_search<Threads, PerThread> thorough(shared.search, rows, nodes, seeds, lowest);
   __syncthreads();
-  int const num_nodes = thorough.run(rows.depth);
+  num_nodes = thorough.run(rows.depth);
   sort_rows<Threads>(shared.search, num_nodes - 1, [](int i, int j) { return i < j; });
   return num_nodes;
 }
@@ -179,11 +178,11 @@ __global__ __launch_bounds__(Threads, 1) void build_tree_kernel(support::build_t
                          p.shape.top_k < nodes ? p.shape.top_k : nodes,
                          shared.bad};
   mark_bad<Threads>(rows, p.shape.vocab, shared.bad);
-  clear_ancestors<Threads>(tree, p.shape);
   int const seeds = count_seeds(p.options.seed_depth, most.nodes, rows);
   bool const cut = is_cut(rows);
   int const num_nodes = search_nodes<Threads, PerThread>(
-      shared, rows, nodes, seeds, rules::min_weight(p.options.min_log_weight));
+      shared, rows, nodes, seeds, rules::min_weight(p.options.min_log_weight),
+      [&](int t, int threads) { clear_ancestors(tree, p.shape, t, threads); });
   bool const top_k_limited = link_rows<Threads>(shared, num_nodes, p.shape.top_k);
 
   bool const is_id = root >= 0 && root < p.shape.vocab;
@@ -214,15 +213,13 @@ constexpr bool has_room(int capacity, int budget) {
 /// N(0, 2.5) and N(0, 6) logits, top_k 64.
 status build_tree(support::build_tree_call const& call) noexcept {
   static_assert(has_room(256 * 1, 64) && has_room(1024 * 1, 256) && has_room(1024 * 4, max_budget));
-  // Budget 64: a deep tree takes 12 us where all eight warps grow it, 14.5 where one does.
   if (call.shape.budget <= 64) return launch_build<256, 1>(call);
-  // Budget 256: 28 us for a deep tree with 256 threads, 23.6 with 512, of which a multiprocessor
-  // has room for fewer blocks: batch 256 takes 53 and 58 us.
+  // Of blocks of 256 threads a multiprocessor has room for more: budget 256, batch 256 takes 14.7
+  // us with them and 20.0 with 512 threads.
   if (call.shape.budget <= 256) {
     bool const is_one_wave = call.shape.batch <= multiprocessors(call.ctx.device);
     return is_one_wave ? launch_build<512, 2>(call) : launch_build<256, 4>(call);
   }
-  // Budget 1024: 93 us for a deep tree with 1024 threads, 108 with 512.
   return launch_build<1024, 4>(call);
 }
 

@@ -143,7 +143,7 @@ __global__ __launch_bounds__(Threads, 1) void link_tree_kernel(support::link_tre
   rules::batch_row const request = rules::find_row(p.batch, p.shape.request_rows(), b);
   if (!request.active) return write_inactive<Threads>(tree, p.shape);
 
-  clear_ancestors<Threads>(tree, p.shape);
+  clear_ancestors(tree, p.shape, static_cast<int>(threadIdx.x), Threads);
   index_t const wanted = rules::load_id(p.in.num_nodes, b);
   index_t const width = p.shape.width();
   int const given = static_cast<int>(wanted < 1 ? 1 : wanted < width ? wanted : width);

@@ -29,14 +29,16 @@ namespace cuda {
 struct search_node {
   std::uint64_t depth : 5;
   std::uint64_t rank : 10;
+  std::uint64_t parent : 12;
   /// Nodes that come before it whatever the log-probs are, itself included: all whose ranks are
   /// nowhere above its own. `product` counts those that are as deep as it is.
-  std::uint64_t dominated : 11;
   std::uint64_t product : 11;
-  std::uint64_t parent : 12;
   std::uint64_t left : 12;  // its left sibling; 0 where rank is 0
+  std::uint64_t dominated : 11;
 };
 static_assert(sizeof(search_node) == 8 && max_depth < 32 && max_top_k <= 1024 && max_budget < 2048);
+
+inline constexpr search_node search_root = {0, 0, 0, 1, 0, 0};
 
 /// The candidates of a request. Depths count from 1.
 struct search_rows {
@@ -141,7 +143,7 @@ class tree_search {
     }
     if (threadIdx.x == 0) {
       shared_.weight[0] = 0;
-      shared_.node[0] = {0, 0, 0, 1, 0, 0};
+      shared_.node[0] = search_root;
       shared_.reach = 0;
     }
   }

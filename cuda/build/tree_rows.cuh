@@ -34,12 +34,19 @@ __device__ inline void write_row(draft_tree const& tree, int i, tree_row const& 
   tree.next_sibling[i] = row.next_sibling;
 }
 
-/// All bits 0: stores that cost nothing while a block waits for its first loads. A barrier has to
-/// follow before `write_tree`.
-template <int Threads>
-__device__ void clear_ancestors(draft_tree const& tree, round_shape const& shape) {
-  int const words = static_cast<int>(shape.width() * shape.words());
-  for (int i = static_cast<int>(threadIdx.x); i < words; i += Threads) tree.ancestors[i] = 0;
+/// All bits 0, by threads t < threads. A barrier has to follow before `write_tree`.
+__device__ inline void clear_ancestors(draft_tree const& tree, round_shape const& shape, int t,
+                                       int threads) {
+  auto const words = static_cast<int>(shape.width() * shape.words());
+  std::uint32_t* const first = tree.ancestors;
+  auto const ahead = static_cast<int>((0 - reinterpret_cast<std::uintptr_t>(first) / 4) % 4);
+  int const head = ahead < words ? ahead : words;
+  auto* const vector = reinterpret_cast<uint4*>(first + head);
+  int const vectors = (words - head) / 4;
+  if (t < head) first[t] = 0;
+  for (int i = t; i < vectors; i += threads) vector[i] = uint4{};
+  int const rest = head + 4 * vectors + t;
+  if (rest < words) first[rest] = 0;
 }
 
 /// The bits of row i, which is cleared. A path to the root visits each word once: every parent
@@ -68,12 +75,15 @@ __device__ void write_tree(draft_tree const& tree, round_shape const& shape, int
                            RowOf row_of) {
   int const width = static_cast<int>(shape.width());
   int const words = static_cast<int>(shape.words());
-  for (int i = static_cast<int>(threadIdx.x); i < width; i += Threads) {
+  // The root apart, as a budget is often a power of two.
+  for (int i = 1 + static_cast<int>(threadIdx.x); i < width; i += Threads) {
     bool const is_node = i < num_nodes;
     write_row(tree, i, is_node ? row_of(i) : tree_row{root, rules::minus_infinity});
     set_ancestors(tree.ancestors + i * words, i, is_node, parent);
   }
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == Threads - 1) {
+    write_row(tree, 0, row_of(0));
+    tree.ancestors[0] = 1;
     *tree.num_nodes = num_nodes;
     *tree.flags = flags;
   }
@@ -82,7 +92,7 @@ __device__ void write_tree(draft_tree const& tree, round_shape const& shape, int
 /// The tree of an inactive request: a root alone.
 template <int Threads>
 __device__ void write_inactive(draft_tree const& tree, round_shape const& shape) {
-  clear_ancestors<Threads>(tree, shape);
+  clear_ancestors(tree, shape, static_cast<int>(threadIdx.x), Threads);
   __syncthreads();
   write_tree<Threads>(tree, shape, 1, 0, nullptr, 0, [](int) { return tree_row{}; });
 }
