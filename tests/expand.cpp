@@ -75,7 +75,10 @@ TEST_CASE("expand reads rows where their strides say", "[expand][small]") {
     c.row_stride = 1024;
   }
   SECTION("a pointer aligned to the element only") { c.shift = 1; }
-  CHECK(check_everywhere(c) == dense);
+  // What reads aligned rows may add up in another order: log-probs are held against the oracle.
+  expand_result const got = check_everywhere(c);
+  CHECK(got.token == dense.token);
+  CHECK(got.flags == dense.flags);
 }
 
 TEST_CASE("expand addresses rows in 64 bits", "[expand]") {
