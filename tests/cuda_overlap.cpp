@@ -67,6 +67,7 @@ class hurried_scene {
     make_inputs(cpu, seed, 3);
     given_.memory.copy_inputs(cpu.memory);
     given_.memory.upload();
+    taken_.memory.upload();
   }
 
   /// What all arrays hold right after a replay of what `enqueue` puts on the stream.
