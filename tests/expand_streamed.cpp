@@ -138,7 +138,7 @@ TEST_CASE("expand cuts equal values by id, wherever in a row they stand", "[expa
 TEST_CASE("expand cuts equal values by id, wherever in a long row they stand", "[expand]") {
   auto const count = GENERATE(300, 3000);
   auto const top_k = GENERATE(64, 1024);
-  auto const larger = GENERATE_COPY(0, top_k - 1);
+  int const larger = count == 300 ? top_k - 1 : 0;
   check_equals_across_the_cut(dtype::bf16, 140000, count, top_k, larger);
 }
 
