@@ -4,6 +4,7 @@
 
 #include "accept/target_row.cuh"
 #include "common/block.cuh"
+#include "common/fast_exp.cuh"
 #include "common/logits.cuh"
 #include "rules/draw.hpp"
 #include "rules/dtype_convert.hpp"
@@ -142,8 +143,7 @@ __device__ inline float below(float bar) { return bar - fmaf(fabsf(bar), 0x1p-22
 /// The upper 23 bits of the word make up a float that is no larger than 1 + q.
 __device__ inline bool may_reach(float low, float z, std::uint32_t word) {
   constexpr float log2e = 0x1.715476p+0f;
-  float share;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"((z - low) * log2e));
+  float const share = fast_exp2((z - low) * log2e);
   return rules::float_from_bits(word >> 9 | 0x3f800000u) <= 1.0f + share;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "common/block.cuh"
+#include "common/cluster.cuh"
 #include "common/race_hook.cuh"
 
 #include <cstdint>
@@ -31,17 +32,17 @@ class team {
   /// has begun.
   __device__ explicit team(team_memory& memory) : memory_(memory) {
 #if __CUDA_ARCH__ >= 900
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank_));
-    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks_));
+    rank_ = cluster_rank();
+    blocks_ = cluster_size();
     if (blocks_ == 1) return;
     if (threadIdx.x == 0) {
       for (std::uint64_t& barrier : memory_.arrived) {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)));
       }
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      show_mbarriers();
     }
     __syncwarp();
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    cluster_arrive_relaxed();
 #endif
   }
 
@@ -56,7 +57,7 @@ class team {
     meet();
     race_delay(0);
     __syncwarp();
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    cluster_arrive();
     wait_for_blocks();
 #endif
   }
@@ -117,10 +118,6 @@ class team {
  private:
   __device__ unsigned place() const { return turn_ & 1u; }
 
-  static __device__ std::uint32_t shared_address(void const* object) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(object));
-  }
-
   /// Every block has begun.
   __device__ void meet() {
     if (has_met_ || blocks_ == 1) return;
@@ -131,7 +128,7 @@ class team {
   __device__ void wait_for_blocks() const {
 #if __CUDA_ARCH__ >= 900
     __syncwarp();
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    cluster_wait();
 #endif
   }
 
@@ -147,16 +144,11 @@ class team {
     static_assert(sizeof(T) % 4 == 0);
     std::uint32_t word[words];
     memcpy(word, &value, sizeof(T));
-    std::uint32_t const address = in_block(own, to);
-    std::uint32_t const barrier = in_block(&memory_.arrived[place()], to);
+    auto const rank = static_cast<std::uint32_t>(to);
+    std::uint32_t const address = shared_address(own, rank);
+    std::uint32_t const barrier = shared_address(&memory_.arrived[place()], rank);
 #pragma unroll
-    for (int w = 0; w < words; ++w) {
-      asm volatile(
-          "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-              address + 4 * w),
-          "r"(word[w]), "r"(barrier)
-          : "memory");
-    }
+    for (int w = 0; w < words; ++w) send_async(address + 4 * w, barrier, word[w]);
 #endif
   }
 
@@ -187,14 +179,6 @@ class team {
           : "memory");
     } while (is_done == 0);
 #endif
-  }
-
-  static __device__ std::uint32_t in_block(void const* own, int to) {
-    std::uint32_t address = 0;
-#if __CUDA_ARCH__ >= 900
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(own)), "r"(to));
-#endif
-    return address;
   }
 
   team_memory& memory_;

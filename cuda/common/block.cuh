@@ -82,6 +82,32 @@ __device__ T block_reduce(T value, Op op, T* partial) {
   return value;
 }
 
+/// The bin where the counts, from bin 0 on, reach `wanted`; `Bins`, 32 times a number, where they
+/// do not. By one warp.
+template <int Bins>
+__device__ int find_crossing(std::uint32_t const* bins, unsigned wanted) {
+  static_assert(Bins % 32 == 0);
+  constexpr int share = Bins / 32;
+  unsigned counts[share];
+  unsigned own = 0;
+#pragma unroll
+  for (int i = 0; i < share; ++i) own += counts[i] = bins[lane_index() * share + i];
+  unsigned after = own;
+  for (int distance = 1; distance < 32; distance *= 2) {
+    unsigned const before = __shfl_up_sync(all_lanes, after, static_cast<unsigned>(distance));
+    if (lane_index() >= distance) after += before;
+  }
+  unsigned before = after - own;
+  int crossing = Bins;
+  bool const is_here = before < wanted && wanted <= after;
+#pragma unroll
+  for (int i = 0; i < share; ++i) {
+    if (is_here && before < wanted) crossing = lane_index() * share + i;
+    before += counts[i];
+  }
+  return __reduce_min_sync(all_lanes, crossing);
+}
+
 /// op over the values of this thread and those before it; associative.
 template <int Threads, class T, class Op>
 __device__ T block_scan(T value, Op op, T* partial) {

@@ -49,27 +49,68 @@ __device__ T* in_block(T* own, std::uint32_t rank) {
   return remote;
 }
 
+/// The address of an object in shared memory, for instructions that take no pointer.
+__device__ inline std::uint32_t shared_address(void const* own) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(own));
+}
+/// And of the same object in another block.
+__device__ inline std::uint32_t shared_address(void const* own, std::uint32_t rank) {
+  std::uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(own)), "r"(rank));
+  return remote;
+}
+
+// An mbarrier, in 8 bytes of shared memory, counts what a block waits for: arrivals, and the bytes
+// that they announce. It costs neither a fence nor the L1 cache, as cluster_sync() does.
+
+/// By the thread that initialised them, before the first cluster barrier.
+__device__ inline void show_mbarriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/// Writes 4, 8 or 16 bytes to a place in a block's shared memory, which count with an mbarrier
+/// there.
+template <class T>
+__device__ void send_async(std::uint32_t to, std::uint32_t mbarrier, T const& value) {
+  if constexpr (sizeof(T) == 4) {
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+        "r"(__builtin_bit_cast(std::uint32_t, value)), "r"(mbarrier)
+        : "memory");
+  } else if constexpr (sizeof(T) == 8) {
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(to),
+        "l"(__builtin_bit_cast(std::uint64_t, value)), "r"(mbarrier)
+        : "memory");
+  } else {
+    uint4 const bits = __builtin_bit_cast(uint4, value);
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+        "[%5];" ::"r"(to),
+        "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w), "r"(mbarrier)
+        : "memory");
+  }
+}
+
 #endif
 
-/// What a block waits for that others send to its shared memory: one arrival of each sender, and
-/// the bytes that they announce. Used once in the life of a block. It costs neither a fence nor the
-/// L1 cache, as cluster_sync() does.
+/// An mbarrier that is used once in the life of a block, with one arrival of each sender.
 struct mailbox {
   std::uint64_t state;
 
 #if __CUDA_ARCH__ >= 900
   /// By one thread, before the first cluster barrier.
   __device__ void open(std::uint32_t senders) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(this)), "r"(senders)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(senders)
                  : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    show_mbarriers();
   }
 
   /// Announces bytes to the mailbox of a block, once per sender. It orders nothing: what is sent is
   /// visible because it has arrived.
   __device__ void announce(std::uint32_t rank, std::uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
-                     address(this, rank)),
+                     shared_address(this, rank)),
                  "r"(bytes)
                  : "memory");
   }
@@ -77,26 +118,7 @@ struct mailbox {
   /// Writes 4, 8 or 16 bytes to `place` of a block, which arrive in its mailbox.
   template <class T>
   __device__ void send(T* place, std::uint32_t rank, T const& value) {
-    std::uint32_t const to = address(place, rank);
-    std::uint32_t const box = address(this, rank);
-    if constexpr (sizeof(T) == 4) {
-      asm volatile(
-          "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
-          "r"(__builtin_bit_cast(std::uint32_t, value)), "r"(box)
-          : "memory");
-    } else if constexpr (sizeof(T) == 8) {
-      asm volatile(
-          "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(to),
-          "l"(__builtin_bit_cast(std::uint64_t, value)), "r"(box)
-          : "memory");
-    } else {
-      uint4 const bits = __builtin_bit_cast(uint4, value);
-      asm volatile(
-          "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
-          "[%5];" ::"r"(to),
-          "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w), "r"(box)
-          : "memory");
-    }
+    send_async(shared_address(place, rank), shared_address(this, rank), value);
   }
 
   /// Until everything has arrived, which is then visible.
@@ -105,18 +127,8 @@ struct mailbox {
         "{\n\t.reg .pred done;\n\t"
         "again:\n\t"
         "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n\t"
-        "@!done bra again;\n\t}" ::"r"(address(this))
+        "@!done bra again;\n\t}" ::"r"(shared_address(this))
         : "memory");
-  }
-
- private:
-  static __device__ std::uint32_t address(void const* own) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(own));
-  }
-  static __device__ std::uint32_t address(void const* own, std::uint32_t rank) {
-    std::uint32_t remote;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address(own)), "r"(rank));
-    return remote;
   }
 #endif
 };

@@ -10,6 +10,17 @@ namespace ddtree {
 inline namespace v0 {
 namespace cuda {
 
+/// The sum of a power of two of values, in the order of a tree.
+template <int Width>
+__device__ float tree_sum(float (&part)[Width]) {
+#pragma unroll
+  for (int half = Width / 2; half > 0; half /= 2) {
+#pragma unroll
+    for (int j = 0; j < half; ++j) part[j] = rules::add(part[j], part[half + j]);
+  }
+  return part[0];
+}
+
 /// Adds a packet whose values are all at most `max`, which never falls from call to call; -inf
 /// weighs nothing. Arithmetic that the compiler may not contract: it is inlined in several places,
 /// which must give the same bits.
@@ -23,12 +34,7 @@ __device__ void add_packet(rules::exp_sum& to, float const (&z)[Width], float ma
   float part[Width];
 #pragma unroll
   for (int j = 0; j < Width; ++j) part[j] = fast_exp(rules::sub(z[j], max));
-#pragma unroll
-  for (int half = Width / 2; half > 0; half /= 2) {
-#pragma unroll
-    for (int j = 0; j < half; ++j) part[j] = rules::add(part[j], part[half + j]);
-  }
-  to.sum = rules::add(to.sum, part[0]);
+  to.sum = rules::add(to.sum, tree_sum(part));
 }
 
 struct merge_exp_sums {

@@ -79,6 +79,16 @@ __device__ typename Type::element const* find_logits(logits_view const& view, in
          rules::row_index(view, b, i) * view.row_stride;
 }
 
+/// The logits of a packet.
+template <class Type>
+__device__ void unpack(uint4 const& raw, float (&x)[Type::width]) {
+  constexpr int per_word = Type::width / 4;
+  Type::unpack(raw.x, x);
+  Type::unpack(raw.y, x + per_word);
+  Type::unpack(raw.z, x + 2 * per_word);
+  Type::unpack(raw.w, x + 3 * per_word);
+}
+
 /// The largest of a packet, NaN if one is.
 template <class Type>
 __device__ float largest_or_nan(uint4 const& raw) {
@@ -131,7 +141,7 @@ struct logits_span {
         bool const is_admitted = !is_whole || gate.admits(raw[i], packet * width);
         if (!is_admitted) continue;
         if (is_whole) {
-          unpack(raw[i], x);
+          unpack<Type>(raw[i], x);
         } else {
           load_elements(packet, x);
         }
@@ -142,7 +152,7 @@ struct logits_span {
 
   /// The columns of a whole packet of an aligned span.
   __device__ void load_packet(std::int32_t first_column, float (&x)[width]) const {
-    unpack(__ldg(reinterpret_cast<uint4 const*>(data + first_column)), x);
+    unpack<Type>(__ldg(reinterpret_cast<uint4 const*>(data + first_column)), x);
   }
 
  private:
@@ -150,14 +160,6 @@ struct logits_span {
     uint4 raw{0, 0, 0, 0};
     if (packet < whole) raw = __ldg(reinterpret_cast<uint4 const*>(data) + packet);
     return raw;
-  }
-
-  static __device__ void unpack(uint4 const& raw, float (&x)[width]) {
-    constexpr int per_word = width / 4;
-    Type::unpack(raw.x, x);
-    Type::unpack(raw.y, x + per_word);
-    Type::unpack(raw.z, x + 2 * per_word);
-    Type::unpack(raw.w, x + 3 * per_word);
   }
 
   __device__ void load_elements(std::int32_t packet, float (&x)[width]) const {

@@ -13,15 +13,6 @@ namespace ddtree {
 inline namespace v0 {
 namespace cuda {
 
-template <class Type>
-__device__ void unpack(uint4 const& raw, float (&x)[Type::width]) {
-  constexpr int per_word = Type::width / 4;
-  Type::unpack(raw.x, x);
-  Type::unpack(raw.y, x + per_word);
-  Type::unpack(raw.z, x + 2 * per_word);
-  Type::unpack(raw.w, x + 3 * per_word);
-}
-
 namespace packet_impl {
 
 template <class Type>

@@ -10,6 +10,8 @@
 
 #include "common/block.cuh"
 #include "common/cluster.cuh"
+#include "common/exp_sum.cuh"
+#include "common/fast_exp.cuh"
 #include "common/logits.cuh"
 #include "common/packet.cuh"
 #include "common/race_hook.cuh"
@@ -133,12 +135,6 @@ struct row_team {
 
 namespace cluster_impl {
 
-__device__ inline float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 /// What a lane reads of a strand. NaN and infinities leave a sum that is not finite.
 struct lane_sum {
   float max = rules::minus_infinity;
@@ -151,19 +147,14 @@ struct lane_sum {
     max = fmaxf(max, most);
     float const top = rules::mul(most, scale);
     if (top > rules::add(offset, 64.0f)) {  // the first time, and before it could overflow
-      sum = rules::mul(sum, power_of_2(rules::sub(offset, top)));
+      sum = rules::mul(sum, fast_exp2(rules::sub(offset, top)));
       offset = top;
     }
     float x[Type::width];
     unpack<Type>(raw, x);
 #pragma unroll
-    for (int j = 0; j < Type::width; ++j) x[j] = power_of_2(__fmaf_rn(x[j], scale, -offset));
-#pragma unroll
-    for (int half = Type::width / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int j = 0; j < half; ++j) x[j] = rules::add(x[j], x[half + j]);
-    }
-    sum = rules::add(sum, x[0]);
+    for (int j = 0; j < Type::width; ++j) x[j] = fast_exp2(__fmaf_rn(x[j], scale, -offset));
+    sum = rules::add(sum, tree_sum(x));
   }
 };
 
@@ -190,7 +181,7 @@ __device__ inline void tell_strand(lane_sum const& own, int strand, int log2_lan
   auto const lane = static_cast<std::uint32_t>(lane_index());
   float const offset =
       rules::float_from_order_key(__reduce_max_sync(all_lanes, rules::order_key(own.offset)));
-  float sum = rules::mul(own.sum, power_of_2(rules::sub(own.offset, offset)));
+  float sum = rules::mul(own.sum, fast_exp2(rules::sub(own.offset, offset)));
   for (int mask = 16; mask > 0; mask /= 2) {
     sum = rules::add(sum, __shfl_xor_sync(all_lanes, sum, mask));
   }
@@ -316,29 +307,6 @@ __device__ inline void rank_groups(std::uint32_t k, cluster_memory& memory) {
   if (lane_index() == 0) atomicMax(&memory.threshold_key, best);
 }
 
-/// Finds the bin where the counts, from bin 0 on, reach `wanted`. By one warp.
-__device__ inline int find_group_bin(std::uint32_t const* bins, unsigned wanted) {
-  constexpr int share = group_bins / 32;
-  unsigned counts[share];
-  unsigned own = 0;
-#pragma unroll
-  for (int i = 0; i < share; ++i) own += counts[i] = bins[lane_index() * share + i];
-  unsigned after = own;
-  for (int distance = 1; distance < 32; distance *= 2) {
-    unsigned const before = __shfl_up_sync(all_lanes, after, static_cast<unsigned>(distance));
-    if (lane_index() >= distance) after += before;
-  }
-  unsigned before = after - own;
-  int crossing = group_bins;
-  bool const is_here = before < wanted && wanted <= after;
-#pragma unroll
-  for (int i = 0; i < share; ++i) {
-    if (is_here && before < wanted) crossing = lane_index() * share + i;
-    before += counts[i];
-  }
-  return __reduce_min_sync(all_lanes, crossing);
-}
-
 /// About the k-th largest of more values, and not above it.
 __device__ inline void bin_groups(int groups, std::uint32_t k, cluster_memory& memory) {
   int const thread = static_cast<int>(threadIdx.x);
@@ -375,7 +343,7 @@ __device__ inline void bin_groups(int groups, std::uint32_t k, cluster_memory& m
   }
   __syncthreads();
   if (warp_index() == 0) {
-    int const crossing = find_group_bin(memory.bins, k);
+    int const crossing = find_crossing<group_bins>(memory.bins, k);
     if (lane_index() == 0) memory.crossing = crossing;
   }
   __syncthreads();
@@ -412,7 +380,7 @@ __device__ inline void add_strands(float r, float scale, cluster_memory& memory)
   float total = 0.0f;
 #pragma unroll
   for (int i = 0; i < share; ++i) {
-    total = rules::add(total, rules::mul(sum[i], power_of_2(rules::sub(offset[i], top))));
+    total = rules::add(total, rules::mul(sum[i], fast_exp2(rules::sub(offset[i], top))));
   }
   for (int mask = 16; mask > 0; mask /= 2) {
     total = rules::add(total, __shfl_xor_sync(all_lanes, total, mask));

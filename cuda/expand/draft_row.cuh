@@ -93,14 +93,13 @@ struct row_result {
   std::uint32_t flags;  // of this thread's columns
 };
 
-/// Reads a row twice: once for the sum and a floor of its best candidates, once for those.
-template <class Type>
-__device__ row_result read_row(draft_row<Type> const& row, float r, std::uint32_t top_k,
-                               draft_row_memory& memory) {
+/// Reads a row once, for the sum and what says where its best candidates begin.
+template <int Threads, class Type>
+__device__ row_result sum_row(draft_row<Type> const& row, float r, group_maxima& groups,
+                              rules::exp_sum* partial) {
   row_result result{};
   rules::exp_sum sum;
-  group_maxima groups;
-  row.template visit<row_threads>(result.flags, [&](std::int32_t, float(&x)[Type::width]) {
+  row.template visit<Threads>(result.flags, [&](std::int32_t, float(&x)[Type::width]) {
     groups.add(x);
     float max = groups.largest();
     if (r != 1.0f) {
@@ -110,7 +109,16 @@ __device__ row_result read_row(draft_row<Type> const& row, float r, std::uint32_
     }
     add_packet(sum, x, max);
   });
-  result.sum = block_reduce<row_threads>(sum, merge_exp_sums{}, memory.sums);
+  result.sum = block_reduce<Threads>(sum, merge_exp_sums{}, partial);
+  return result;
+}
+
+/// Reads it again for the candidates.
+template <class Type>
+__device__ row_result read_row(draft_row<Type> const& row, float r, std::uint32_t top_k,
+                               draft_row_memory& memory) {
+  group_maxima groups;
+  row_result result = sum_row<row_threads>(row, r, groups, memory.sums);
   std::uint64_t const floor = find_floor<row_threads>(groups, top_k, memory.top_k.walk);
   result.count = select_top_k<row_threads>(row, top_k, floor, memory.top_k, row.id_end());
   return result;

@@ -56,24 +56,12 @@ struct shard_memory {
   rules::exp_sum sums[warps_of<Threads>];
 };
 
-/// Reads a row twice: once for the sum and a floor of its best candidates, once for those.
+/// As read_row; where few candidates are wanted, for rows that are soon over.
 template <int Threads, class Type>
 __device__ row_result read_shard(draft_row<Type> const& row, float r, std::uint32_t top_k,
                                  shard_memory<Threads>& memory) {
-  row_result result{};
-  rules::exp_sum sum;
   group_maxima groups;
-  row.template visit<Threads>(result.flags, [&](std::int32_t, float(&x)[Type::width]) {
-    groups.add(x);
-    float max = groups.largest();
-    if (r != 1.0f) {
-      max = rules::scaled(max, r);
-#pragma unroll
-      for (int j = 0; j < Type::width; ++j) x[j] = rules::scaled(x[j], r);
-    }
-    add_packet(sum, x, max);
-  });
-  result.sum = block_reduce<Threads>(sum, merge_exp_sums{}, memory.sums);
+  row_result result = sum_row<Threads>(row, r, groups, memory.sums);
   if (Threads == few_threads || top_k <= Threads / 2) {
     std::uint64_t const floor = bisect_floor(groups.largest(), top_k);
     gated_row<Type> const gated{row, {floor, false}};

@@ -8,6 +8,8 @@
 #pragma once
 
 #include "common/block.cuh"
+#include "common/exp_sum.cuh"
+#include "common/fast_exp.cuh"
 #include "common/logits.cuh"
 #include "common/packet.cuh"
 #include "rules/arith.hpp"
@@ -89,11 +91,7 @@ struct power_sums {
   float offset;
   float sum[Segments] = {};
 
-  __device__ float power(float x) const {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmaf_rn(x, scale, -offset)));
-    return y;
-  }
+  __device__ float power(float x) const { return fast_exp2(__fmaf_rn(x, scale, -offset)); }
 
   template <class Type>
   __device__ void add(uint4 const& raw, int segment) {
@@ -101,12 +99,7 @@ struct power_sums {
     unpack<Type>(raw, x);
 #pragma unroll
     for (int j = 0; j < Type::width; ++j) x[j] = power(x[j]);
-#pragma unroll
-    for (int half = Type::width / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int j = 0; j < half; ++j) x[j] = rules::add(x[j], x[half + j]);
-    }
-    sum[segment] = rules::add(sum[segment], x[0]);
+    sum[segment] = rules::add(sum[segment], tree_sum(x));
   }
 };
 
@@ -124,29 +117,6 @@ struct packet_notes {
     count += __popc(all);
   }
 };
-
-/// Finds the bin where the counts, from bin 0 on, reach `wanted`. By one warp.
-__device__ inline int find_crossing(std::uint32_t const* bins, unsigned wanted) {
-  constexpr int share = sample_bins / 32;
-  unsigned counts[share];
-  unsigned own = 0;
-#pragma unroll
-  for (int i = 0; i < share; ++i) own += counts[i] = bins[lane_index() * share + i];
-  unsigned after = own;
-  for (int distance = 1; distance < 32; distance *= 2) {
-    unsigned const before = __shfl_up_sync(all_lanes, after, static_cast<unsigned>(distance));
-    if (lane_index() >= distance) after += before;
-  }
-  unsigned before = after - own;
-  int crossing = sample_bins;
-  bool const is_here = before < wanted && wanted <= after;
-#pragma unroll
-  for (int i = 0; i < share; ++i) {
-    if (is_here && before < wanted) crossing = lane_index() * share + i;
-    before += counts[i];
-  }
-  return __reduce_min_sync(all_lanes, crossing);
-}
 
 /// The sample comes as the maxima of its groups, two a thread. The threshold is about the value
 /// that `wanted` of them reach.
@@ -182,7 +152,7 @@ __device__ void choose_threshold(float const (&group)[2], int wanted, float& thr
   }
   __syncthreads();
   if (warp_index() == 0) {
-    int const crossing = find_crossing(memory.sample, static_cast<unsigned>(wanted));
+    int const crossing = find_crossing<sample_bins>(memory.sample, static_cast<unsigned>(wanted));
     if (lane_index() == 0) {
       memory.threshold = representable<Type>(max - static_cast<float>(crossing + 1) / per_unit);
     }
