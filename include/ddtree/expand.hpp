@@ -48,8 +48,8 @@ DDTREE_API std::size_t expand_workspace_bytes(context const& ctx,
 ///
 /// Method: DDTree (arXiv 2604.12989), section 3; the top_k of each position suffice by its Lemma 1.
 ///
-/// Deterministic: ids depend on the row alone. log_probs do so too, and may differ between
-/// variants by 1e-5. Enqueues only: no synchronisation, no allocation, capturable.
+/// Deterministic: ids depend on the row alone. log_probs do so too, and may differ by 1e-5 between
+/// variants and, as some read aligned rows in another order, with where a row lies. Enqueues only: no synchronisation, no allocation, capturable.
 ///
 /// @param ctx      where to run.
 /// @param shape    batch, vocab, depth, top_k are used.
